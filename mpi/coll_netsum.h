@@ -1,4 +1,4 @@
-/* The collective component "netsum" of Open MPI 4.1: collectives of MPI in the network. docs/mpi-nccl.md describes it.
+/* The collective component "netsum" of Open MPI 4.1: collectives of MPI in the network. docs/programs.md describes it.
  *
  * Open MPI makes a module for each communicator and calls its functions in place of those of the module below it. A
  * function passes a call on to the module below if netsum does not take it. All ranks must decide alike, so a decision

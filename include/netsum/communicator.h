@@ -214,7 +214,7 @@ class NETSUM_EXPORT Communicator {
   // The other collectives. What all_reduce() says of threads, arguments, errors and order holds for them as well: all
   // ranks submit the same collectives with the same root, number of parts and sizes, in the same order. Ranks that differ
   // in any of it all get kMismatch. Parts of 0 bytes and of 0 elements are legal; an operation without any element ends at
-  // once. docs/cpp.md describes what each costs.
+  // once. docs/programs.md describes what each costs.
 
   // The bytes of rank `root` arrive at all ranks. The buffers share packets.
   virtual Work broadcast(std::span<const BufferView> buffers, int root, const CollectiveOptions& options) = 0;

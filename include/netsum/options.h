@@ -143,7 +143,7 @@ struct CommunicatorOptions {
   std::chrono::milliseconds connect_timeout{30'000};  // for all ranks to join and all data paths to answer
   std::chrono::milliseconds timeout{30'000};          // default deadline of an operation
 
-  // --- Failures (docs/failures.md) ------------------------------------------------------------------------
+  // --- Failures (docs/operations.md) ----------------------------------------------------------------------
   // Time without heartbeats or data after which a rank or an aggregator counts as lost; at least 20 ms. 0: never.
   // (A process that dies is detected at once, by the end of its connection.) A dedicated thread sends heartbeats,
   // so a rank may compute for any length of time. The default is long because a machine with a dozen processes per

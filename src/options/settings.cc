@@ -117,7 +117,7 @@ const std::vector<Row>& table() {
       {"on_failure", "NETSUM_ON_FAILURE",
        choice(option<&O::on_failure>,
               {{"fail", FailurePolicy::kFail}, {"failover", FailurePolicy::kFailover}}),
-       kSame, "what to do if an aggregator is lost ([failures.md](failures.md))"},
+       kSame, "what to do if an aggregator is lost ([operations.md](operations.md#failures))"},
       {"fallback_aggregators", "NETSUM_FALLBACK_AGGREGATORS",
        addresses(option<&O::fallback_aggregators>, "hosts"), kSame,
        "with failover: places to continue, after `NETSUM_AGGREGATOR` itself; `hosts` stands for shards in "

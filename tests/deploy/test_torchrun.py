@@ -1,4 +1,4 @@
-"""torchrun on two hosts, the namespaces of a rack whose switch has an aggregator, as docs/deployment.md says."""
+"""torchrun on two hosts, the namespaces of a rack whose switch has an aggregator, as docs/start.md describes."""
 
 import os
 import pathlib

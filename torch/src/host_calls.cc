@@ -54,7 +54,7 @@ Status check_memory(const at::Tensor& tensor) {
     return unsupported(
         "the tensor is on " + tensor.device().str() +
         ", and netsum works on tensors of the CPU: use NCCL for it (\"cpu:netsum,cuda:nccl\"), which "
-        "netsum's plug-in brings into the network (docs/mpi-nccl.md), or pass tensor.cpu()");
+        "netsum's plug-in brings into the network (docs/programs.md), or pass tensor.cpu()");
   if (tensor.is_quantized()) return unsupported("the tensor is quantized: pass tensor.int_repr()");
   if (tensor.layout() != at::kStrided)
     return unsupported("the tensor " + describe(tensor) + " is not dense: pass tensor.to_dense()");

@@ -41,7 +41,7 @@ def _refuse_other_devices(caller):
         if backend == "netsum" and device != "cpu":
             raise ValueError(
                 f'"{device}:netsum": netsum works on tensors of the CPU. Use "cpu:netsum,{device}:nccl", where netsum\'s '
-                "plug-in of NCCL sums CUDA tensors in the network (docs/mpi-nccl.md), or copy the tensors to the CPU"
+                "plug-in of NCCL sums CUDA tensors in the network (docs/programs.md), or copy the tensors to the CPU"
             )
 
 
