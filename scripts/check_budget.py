@@ -14,21 +14,20 @@ import check_main
 
 CEILINGS = {
     "lines of README.md": 90,
-    "pages of Markdown": 29,
-    "words in Markdown": 90_000,
-    "phrases to avoid, per 1000 words of Markdown": 9.0,
+    "pages of Markdown": 22,
+    "words in Markdown": 60_500,
+    "phrases to avoid, per 1000 words of Markdown": 1.5,
     "named types in production": 800,
 }
-PAGE_LINES = 260
-# Longer for now, or for good: the protocol, and decisions.
+PAGE_LINES = 250
+# Longer: the protocol; commands, settings and methods that are looked up; tables that programs write or read.
 LONG_PAGES = {
-    "CONTRIBUTING.md": 290,
-    "docs/command.md": 480,
-    "docs/compression.md": 870,
-    "docs/p4.md": 370,
-    "docs/pytorch.md": 480,
-    "docs/security.md": 370,
-    "wire/PROTOCOL.md": 430,
+    "docs/command.md": 365,
+    "docs/compression.md": 280,
+    "docs/operations.md": 285,
+    "docs/p4.md": 300,
+    "docs/pytorch.md": 385,
+    "wire/PROTOCOL.md": 420,
 }
 # Words of German sentences in English, and metaphors (CONTRIBUTING.md, Prose).
 PHRASES = re.compile(
@@ -81,7 +80,7 @@ def check(root):
     for name in tracked(root):
         if name.endswith(RECORDS):
             offences.append(f"{name}: records and plots are made by `make results`, in build/")
-        if name.endswith(".md") and not name.startswith("wire/vectors/"):
+        if name.endswith(".md"):
             lines, most = (root / name).read_text(encoding="utf-8").count("\n"), LONG_PAGES.get(name, PAGE_LINES)
             if lines > most:
                 offences.append(f"{name}: {lines} lines, at most {most}")

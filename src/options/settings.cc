@@ -129,8 +129,7 @@ const std::vector<Row>& table() {
               {{"fail", WhenFull::kFail}, {"wait", WhenFull::kWait}, {"hosts", WhenFull::kHosts}}),
        kSame,
        "if an aggregator has no room for the job: fail; wait in its queue, up to `NETSUM_CONNECT_TIMEOUT`; "
-       "or sum in the "
-       "hosts, with shards in the ranks"},
+       "or, with hosts, sum with shards in the ranks"},
       {"metrics_address", "NETSUM_METRICS", address(option<&O::metrics_address>), kOwn,
        "serve [metrics and probes](operations.md#metrics) there; the rank's number on its host is added to "
        "the port"},
