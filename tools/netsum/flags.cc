@@ -41,7 +41,9 @@ std::string plain(const std::string& markdown) {
   static const std::regex kLink(R"(\[([^\]]*)\]\([^)]*\))");
   std::string text = std::regex_replace(markdown, kLink, "$1");
   std::erase(text, '`');
-  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  const bool begins_with_a_value = text.find(':') < text.find(' ');
+  if (!text.empty() && !begins_with_a_value)
+    text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
   return text;
 }
 
