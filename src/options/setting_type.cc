@@ -162,7 +162,7 @@ SettingType rate(Place<double> place) {
 SettingType probability(Place<double> place) {
   return {"a probability from 0 to 1, such as 0.01 or 1%",
           [=](const std::string& given, SettingValues& into) {
-            const bool percent = given.back() == '%';
+            const bool percent = given.ends_with('%');
             double number = -1;
             if (!parse(std::string_view(given).substr(0, given.size() - (percent ? 1 : 0)), &number))
               return false;

@@ -205,7 +205,7 @@ Status set_value(std::string_view name, const std::string& text, SettingValues* 
   if (row == nullptr)
     return Status(ErrorCode::kInvalidArgument, "there is no option '" + std::string(name) + "'");
   const std::string given = options::trimmed(text);
-  if (!given.empty() && row->type.read(given, *values)) return Status();
+  if (row->type.read(given, *values)) return Status();
   return Status(ErrorCode::kInvalidArgument, "'" + given + "' is not " + row->type.values);
 }
 

@@ -222,7 +222,12 @@ TEST(Settings, AValueIsSetByTheNameOfItsRow) {
   const Status refused = set_value("mtu", "90", &values);
   EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(refused.message(), "'90' is not a whole number from 144 to 9000");
-  EXPECT_FALSE(set_value("mtu", "", &values).ok());
+  values.options.aggregators = {"10.0.0.1:5151"};
+  EXPECT_TRUE(set_value("aggregators", "", &values).ok()) << "none";
+  EXPECT_TRUE(values.options.aggregators.empty());
+  for (const char* other :
+       {"mtu", "spin", "connect_timeout", "link_rate_bps", "inject.loss", "tls.ca_cert", "shares"})
+    EXPECT_FALSE(set_value(other, "", &values).ok()) << other;
   EXPECT_THAT(set_value("mut", "1500", &values).message(), HasSubstr("no option 'mut'"));
 }
 
