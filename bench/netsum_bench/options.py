@@ -1,15 +1,17 @@
-"""Options that the benchmarks share."""
+"""The options of a case: one for each axis."""
 
 import argparse
+import importlib.util
+import inspect
 import os
 import pathlib
 import re
-import time
+import shutil
 
 from netsum_bench.machine import ROOT
-from netsum_bench.records import append_to
 
 SUFFIX = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+NETSUM = ROOT / "build/release/tools/netsum/netsum"
 
 
 def parse_size(text):
@@ -23,6 +25,14 @@ def parse_rate(text):
     if not re.fullmatch(r"none|\d+(\.\d+)?[kmg]bit", text):
         raise argparse.ArgumentTypeError(f"'{text}' is no rate: use e.g. 100mbit, 1gbit, or none")
     return text
+
+
+def parse_share(text):
+    """A number from 0 to 1, also in percent."""
+    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not from 0 to 1: use e.g. 0.01 or 1%")
+    return value
 
 
 def number_from(least, most):
@@ -48,82 +58,99 @@ def names_of(known):
     return parse
 
 
-def make_parser(description, netsum=True, budget=False):
-    """A parser with the options that all have."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    if netsum:
+# What axes mean wherever they occur, and how one value of them is parsed.
+FIELDS = {
+    "workers": (number_from(2, 64), "ranks"),
+    "rate": (parse_rate, "of all links, such as 100mbit, or none"),
+    "bytes": (parse_size, "of a tensor as float32, such as 16Mi"),
+    "count": (parse_size, "elements of a tensor"),
+    "loss": (parse_share, "on every link, each way, such as 1%%"),
+    "density": (parse_share, "of elements that are not zero"),
+    "steps": (number_from(1, 10**6), "of a training"),
+    "seed": (number_from(0, 2**63), "of random numbers"),
+    "mtu": (number_from(576, 9216), "of the links"),
+    "trace": (str, ""),
+    "system": (None, "what is compared"),
+}
+ALIASES = {"bytes": "--size"}
+
+
+def parser_of(case, field, values):
+    """Of a comma-separated list for this axis."""
+    parse = FIELDS.get(field, (None,))[0]
+    if field in case.known or (parse is None and isinstance(values[0], str)):
+        return names_of(list(case.known.get(field, values)))
+    parse = parse or (parse_share if isinstance(values[0], float) else number_from(0, 10**9))
+    return lambda text: [parse(part) for part in text.split(",")]
+
+
+def text_of(value):
+    if isinstance(value, int) and not isinstance(value, bool) and value and value % 1024 == 0:
+        suffix, factor = max((one for one in SUFFIX.items() if value % one[1] == 0), key=lambda one: one[1])
+        return f"{value // factor}{suffix}"
+    return f"{value:g}" if isinstance(value, float) else str(int(value) if isinstance(value, bool) else value)
+
+
+def add_case(commands, case):
+    """The case's own command line."""
+    parser = commands.add_parser(
+        case.name,
+        help=case.question.replace("%", "%%"),
+        description=f"{case.question}\n\n{inspect.cleandoc(case.lab.__doc__)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for field, values in case.axes.items():
+        if field == "round":
+            continue
+        text = case.help.get(field) or FIELDS.get(field, (None, ""))[1]
+        known = case.known.get(field)
+        of = f"; of {','.join(map(text_of, known))}".replace("%", "%%") if known else ""
+        default = ",".join(map(text_of, values)).replace("%", "%%")
         parser.add_argument(
-            "--netsum",
-            type=pathlib.Path,
-            default=ROOT / "build/release/tools/netsum/netsum",
-            help="the command to measure",
+            *dict.fromkeys((f"--{field}", ALIASES.get(field, f"--{field}"))),
+            dest=field,
+            type=parser_of(case, field, values),
+            metavar="LIST" if len(values) > 1 or known else "VALUE",
+            help=f"{text}{of} (default {default})",
         )
-    if budget:
-        parser.add_argument("--budget", type=float, help="minutes after which no further measurement begins")
-    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
+    if "round" in case.axes:
+        count = len(case.axes["round"])
+        parser.add_argument("--rounds", type=number_from(1, 1000), help=f"turns of every system (default {count})")
+    if case.quick:
+        parser.add_argument("--quick", action="store_true", help=f"a look: {case.quick}".replace("%", "%%"))
+    if case.full:
+        parser.add_argument("--full", action="store_true", help=f"also what takes long: {case.full}".replace("%", "%%"))
+    parser.add_argument("--netsum", type=pathlib.Path, default=NETSUM, help="the command to measure")
+    parser.add_argument("--budget", type=float, metavar="MIN", help="minutes after which no further measurement begins")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="file to append the records to")
     return parser
 
 
-def add_choice(parser, option, known, note=""):
-    """An option that takes some of these names, and all of them by default. `note` goes before them in its help."""
-    names = list(known)
-    text = f"{note}some of {','.join(names)}; default all".replace("%", "%%")  # argparse formats it
-    parser.add_argument(option, type=names_of(names), default=names, help=text)
+def axes_of(case, options):
+    """The axes of a run with these options."""
+    axes = dict(case.axes)
+    for wanted, changes in (("full", case.full), ("quick", case.quick)):
+        if getattr(options, wanted, False):
+            axes.update(changes)
+    axes.update({field: getattr(options, field) for field in axes if getattr(options, field, None) is not None})
+    if getattr(options, "rounds", None) is not None:
+        axes["round"] = list(range(options.rounds))
+    return axes
 
 
-def new_output(name):
-    """A file for the records of a run that names none."""
-    return ROOT / "build/bench" / time.strftime(f"{name}-%Y%m%d-%H%M%S.jsonl")
+# What a case may need: whether it is there, and what to do if it is not.
+NEEDS = {
+    "root": (lambda options: os.geteuid() == 0, "virtual racks need root: run it with sudo"),
+    "netsum": (lambda options: options.netsum.exists(), "there is no {netsum}: run make build, or name it by --netsum"),
+    "package": (
+        lambda options: importlib.util.find_spec("netsum") is not None,
+        "the Python package is not installed: scripts/install_wheel.sh",
+    ),
+    "perf": (lambda options: shutil.which("perf") is not None, "there is no perf: apt install linux-perf"),
+}
 
 
-def need_root(parser):
-    if os.geteuid() != 0:
-        parser.exit(3, f"{parser.prog}: virtual racks need root: run it with sudo\n")
-
-
-def need_netsum(parser, options):
-    if not options.netsum.exists():
-        parser.exit(3, f"{parser.prog}: there is no {options.netsum}: run make build, or name it by --netsum\n")
-
-
-def ready(parser, options, name):
-    """Ends the program unless there is the command; without --output the records go to a new file of this name. Returns `options`."""
-    need_netsum(parser, options)
-    if options.output is None:
-        options.output = new_output(name)
-    return options
-
-
-def ready_for_racks(parser, options, name):
-    """As ready(), and ends the program unless racks can be made."""
-    need_root(parser)
-    return ready(parser, options, name)
-
-
-class BenchmarkRun:
-    """A run of a benchmark: its records go to the output, its failures are kept, and its budget may be spent."""
-
-    def __init__(self, options):
-        self._begun = time.monotonic()
-        self._budget = getattr(options, "budget", None)
-        self._append = append_to(options.output)
-        self.failures = []
-
-    def seconds(self):
-        return time.monotonic() - self._begun
-
-    def expired(self):
-        return not self.fits(0)
-
-    def fits(self, seconds):
-        """Whether the budget lasts for so long from now on."""
-        return self._budget is None or self.seconds() + seconds <= 60 * self._budget
-
-    def keep(self, record):
-        self._append(record)
-        if "failed" in record or record.get("wrong"):
-            self.failures.append(record)
-
-
-def say(text):
-    print(text, flush=True)
+def problem_of(case, options):
+    """What the case lacks here, or None."""
+    missing = [text for has, text in (NEEDS[need] for need in case.needs) if not has(options)]
+    return missing[0].format(netsum=options.netsum) if missing else None

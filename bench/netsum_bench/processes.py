@@ -1,6 +1,8 @@
 """Starts and ends the processes of benchmarks. Every wait has a deadline, and nothing is left running."""
 
 import contextlib
+import json
+import signal
 import subprocess
 import tempfile
 import time
@@ -60,3 +62,21 @@ def finish(processes, deadline_s=DEADLINE_S):
     if problem:
         raise Failed(problem)
     return outputs
+
+
+def end_in_order():
+    """The first SIGINT, SIGTERM or SIGHUP becomes a KeyboardInterrupt; later ones must not disturb the tidying up."""
+    endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def stop(number, frame):
+        for ending in endings:
+            signal.signal(ending, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for ending in endings:
+        signal.signal(ending, stop)
+
+
+def reports(commands, deadline_s=DEADLINE_S, env=None):
+    """Runs all at the same time; the JSON that each prints."""
+    return [json.loads(out) for out in finish([start(command, env) for command in commands], deadline_s)]

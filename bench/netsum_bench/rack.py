@@ -1,7 +1,8 @@
-"""A virtual rack (`netsum rack`) for the time of a `with`."""
+"""Where systems are measured: a virtual rack (`netsum rack`), or this machine without one, for the time of a `with`."""
 
 import contextlib
 import json
+import socket
 import subprocess
 
 from netsum_bench.processes import Failed, running
@@ -9,7 +10,21 @@ from netsum_bench.processes import Failed, running
 RACK_TIMEOUT_S = 120
 
 
-class Rack:
+class Place:
+    """Has what the systems in it share, of which it takes care: one of each kind."""
+
+    def __init__(self):
+        self.resources, self._shared = contextlib.ExitStack(), {}
+
+    def shared(self, kind):
+        """The one `kind(self)`, which ends with the place."""
+        if kind not in self._shared:
+            self._shared[kind] = kind(self)
+            self.resources.callback(self._shared[kind].close)
+        return self._shared[kind]
+
+
+class Rack(Place):
     """A virtual rack, for the time of a `with`."""
 
     master = "10.77.0.1:29400"
@@ -17,6 +32,7 @@ class Rack:
 
     def __init__(self, netsum, name, workers, rate, mtu, dataplane, multicast=False, loss=None, spares=0, flags=()):
         """`spares`: further nodes like workers, the first of them number `workers`. `flags`: more, of `netsum rack up`."""
+        super().__init__()
         self.netsum, self.name, self.workers, self.rate, self.mtu = netsum, name, workers, rate, mtu
         self.dataplane, self.multicast, self.loss, self.spares = dataplane, multicast, loss, spares
         self.flags = flags
@@ -30,6 +46,7 @@ class Rack:
         return self
 
     def __exit__(self, kind, *_):
+        self.resources.close()
         down = self.netsum_rack("down")
         if down.returncode != 0 and kind is None:
             raise Failed(f"rack {self.name} is still up: {down.stderr.strip()}")
@@ -165,3 +182,52 @@ class Rack:
             f"the aggregator at {address}",
         ):
             yield address
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Host(Place):
+    """In the place of a rack: every rank runs here, side by side, with nothing between them but this machine."""
+
+    dataplane, multicast, rate, mtu = "user", False, "none", 1500
+
+    def __init__(self, netsum, workers):
+        super().__init__()
+        self.netsum, self.workers = netsum, workers
+        self.master, self.root = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        # `env` also where there is nothing to change: so that Gloo finds this machine whatever its name is.
+        self.environment = ["env", "GLOO_SOCKET_IFNAME=lo"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.resources.close()
+
+    @contextlib.contextmanager
+    def another_in_switch(self, *flags):
+        """An aggregator of one core, for the time of a `with`: its address."""
+        address = f"127.0.0.1:{free_port()}"
+        command = [str(self.netsum), "aggregator", "--listen", address, "--cores", "1", *flags]
+        with running(command, "ready", "the aggregator"):
+            yield address
+
+    def serve(self):
+        """Starts an aggregator, which ranks use unless told otherwise."""
+        address = self.resources.enter_context(self.another_in_switch())
+        self.environment = [*self.environment, f"NETSUM_AGGREGATOR={address}"]
+
+    def inside(self, _where, *command):
+        return [str(part) for part in (*self.environment, *command)]
+
+    @staticmethod
+    def mpi_placement(_folder):
+        return ["--oversubscribe", "--mca", "btl", "vader,self"]
+
+    @staticmethod
+    def link_bytes():
+        return 0, 0

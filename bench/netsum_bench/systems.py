@@ -1,7 +1,9 @@
-"""What the rack benchmarks compare: each system measures a collective, an all-reduce unless a subclass says otherwise, among
-the workers of one rack that is up."""
+"""What is compared: each system measures a collective, an all-reduce unless a subclass says otherwise, among the workers of one place
+that is up (rack.py). SYSTEMS lists them, with the names of the records and the tables."""
 
 import contextlib
+import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -264,13 +266,16 @@ class GlooRanks(TorchRanks):
 
 class Gloo(Tuned):
     """PyTorch's Gloo backend. PyTorch offers no choice of Gloo's algorithm for an all-reduce, so other calls that give the
-    same result are tried for small tensors. `ranks` may be shared by several."""
+    same result are tried for small tensors. The ranks are those of all such systems of the place."""
 
-    def __init__(self, rack, dtype="float32", ranks=None):
+    def __init__(self, rack, dtype="float32"):
         super().__init__()
-        self.rack, self.dtype, self.shared = rack, dtype, ranks
+        self.rack, self.dtype = rack, dtype
         self.name = "gloo" if dtype == "float32" else f"gloo-{dtype}"
-        self.ranks = ranks or GlooRanks(rack)
+        self.ranks = self.open_ranks()
+
+    def open_ranks(self):
+        return self.rack.shared(GlooRanks)
 
     def candidates(self, sizes):
         small = [size for size in sizes if size <= SMALL]
@@ -283,8 +288,7 @@ class Gloo(Tuned):
         ]
 
     def close(self):
-        if not self.shared:
-            self.ranks.close()
+        pass
 
 
 class GlooOnLossyLinks(Gloo):
@@ -298,6 +302,9 @@ class GlooOnLossyLinks(Gloo):
         self.controls = [default, *(one for one in others if one in self.TRIED)]
         self.control, self.others = default, {}
         super().__init__(rack)
+
+    def open_ranks(self):
+        return GlooRanks(self.rack)
 
     def candidates(self, sizes):
         return dict.fromkeys(self.controls, sizes)
@@ -482,3 +489,72 @@ class NetsumMpi(OpenMpi):
 
     def candidates(self, sizes):
         return {"yield": sizes}
+
+
+class OpenMpiInMemory(OpenMpi):
+    name = "openmpi-memory"
+
+    def candidates(self, sizes):
+        without = ["default", "default, nonoverlapping", "yield", "yield, nonoverlapping"]
+        return {**super().candidates(sizes), **{f"{setting}, no CMA": sizes for setting in without}}
+
+
+@dataclasses.dataclass
+class System:
+    """`label` and `where` it sums: for the tables. `make`: of the place. `rack`: which it needs, by the switch's dataplane."""
+
+    label: str
+    where: str
+    colour: str
+    make: object
+    rack: str = "user"
+
+
+def _netsum(**more):
+    return functools.partial(Netsum, **more)
+
+
+def _compressed(name, label, colour, method):
+    """Tensors that the workers compress, summed by the daemon. `method`: what --compress takes."""
+    return {name: System(f"netsum, {label}", SWITCH, colour, _netsum(compress=(name, method)))}
+
+
+SWITCH, WORKERS = "in the switch", "in the workers"
+# In the order of the tables. AF_XDP only on unshaped links. (In XDP each worker has a port of its own, so multicast saves nothing.)
+SYSTEMS = {
+    "netsum-xdp": System("netsum, XDP", SWITCH, "#2ca02c", Netsum, "xdp"),
+    "netsum-user": System("netsum, daemon", SWITCH, "#1f77b4", Netsum),
+    "netsum-xdp-lanes8": System("netsum, XDP, 8-bit lanes", SWITCH, "#c5b0d5", _netsum(lane_bits=8), "xdp"),
+    "netsum-user-lanes8": System("netsum, daemon, 8-bit lanes", SWITCH, "#9edae5", _netsum(lane_bits=8)),
+    "netsum-mpi": System("netsum, daemon, by MPI_Allreduce", SWITCH, "#aec7e8", NetsumMpi),
+    "netsum-nccl": System("netsum, daemon, by NCCL's CollNet table", SWITCH, "#98df8a", NetsumNccl),
+    "netsum-user-multicast": System("netsum, daemon, multicast", SWITCH, "#7f7f7f", Netsum, "multicast"),
+    "netsum-xdp-af_xdp": System(
+        "netsum, XDP; workers by AF_XDP", SWITCH, "#8c564b", _netsum(packet_io="af_xdp"), "xdp"
+    ),
+    "netsum-user-af_xdp": System("netsum, daemon; workers by AF_XDP", SWITCH, "#e377c2", _netsum(packet_io="af_xdp")),
+    "netsum-mix": System("netsum, daemon", "on a spare host and in the workers", "#9467bd", _netsum(place="mix")),
+    "netsum-memory": System("netsum", "in shared memory", "#2ca02c", _netsum(place="memory")),
+    "netsum-shards": System("netsum, embedded", WORKERS, "#bcbd22", _netsum(place="shards")),
+    "gloo": System("Gloo", WORKERS, "#d62728", Gloo),
+    "openmpi": System("Open MPI", WORKERS, "#ff7f0e", OpenMpi),
+    "openmpi-memory": System("Open MPI, shared memory", WORKERS, "#ff7f0e", OpenMpiInMemory),
+    **_compressed("compressed-bf16", "bf16", "#1b9e77", "bf16"),
+    **_compressed("compressed-lanes8", "lanes8", "#d95f02", "lanes8"),
+    **_compressed("compressed-topk-1%", "topk 1 %", "#7570b3", "topk,ratio=0.01,sampled=true"),
+    **_compressed("compressed-topk-0.1%", "topk 0.1 %", "#e7298a", "topk,ratio=0.001,sampled=true"),
+    **_compressed("compressed-dgc-1%", "dgc 1 %", "#66a61e", "dgc,ratio=0.01,sampled=true"),
+    **_compressed("compressed-dgc-0.1%", "dgc 0.1 %", "#e6ab02", "dgc,ratio=0.001,sampled=true"),
+    **_compressed("compressed-sidco-1%", "sidco 1 %", "#a6761d", "sidco,ratio=0.01,fit=pareto"),
+    **_compressed("compressed-sidco-0.1%", "sidco 0.1 %", "#666666", "sidco,ratio=0.001,fit=pareto"),
+    **_compressed("compressed-powersgd", "powersgd of rank 4", "#a6cee3", "powersgd,rank=4"),
+    "netsum-user-bfloat16": System("netsum, daemon, bf16", SWITCH, "#17becf", _netsum(dtype="bfloat16")),
+    "gloo-bfloat16": System("Gloo, bf16", WORKERS, "#ff9896", functools.partial(Gloo, dtype="bfloat16")),
+}
+COMPRESSED = [name for name in SYSTEMS if name.startswith("compressed-")]
+PEERS = ("gloo", "openmpi", "openmpi-memory")
+
+
+def is_lossy(system):
+    """Less than float32."""
+    return system.endswith("bfloat16") or system.startswith("compressed-")

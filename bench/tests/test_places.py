@@ -114,7 +114,13 @@ def assert_nothing_left(process):
 
 @in_a_rack
 @pytest.mark.parametrize(
-    ("aggregator", "backends"), [("xdp", "gloo,netsum"), ("daemon", "netsum"), ("embedded", "netsum")]
+    ("aggregator", "backends"),
+    [
+        ("xdp", "netsum"),
+        pytest.param("xdp", "gloo,netsum", marks=pytest.mark.soak),
+        pytest.param("daemon", "netsum", marks=pytest.mark.soak),
+        pytest.param("embedded", "netsum", marks=pytest.mark.soak),
+    ],
 )
 def test_a_small_training_in_a_rack(tmp_path, aggregator, backends):
     flags = ["--steps", "6", "--rate", "1gbit", "--aggregator", aggregator, "--backends", backends]
@@ -132,6 +138,7 @@ def test_a_small_training_in_a_rack(tmp_path, aggregator, backends):
         assert netsum["aggregator"]["bytes_summed"] > netsum["summed_in_network"] > 0
 
 
+@pytest.mark.soak
 @in_a_rack
 def test_an_interrupted_training_leaves_no_rack(tmp_path):
     process = start_demo(tmp_path, "--steps", "100000")

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from netsum_bench import profile
+from netsum_bench.labs import profile
 from netsum_bench.machine import ROOT
 
 SCRIPT = """netsum    500000

@@ -1,4 +1,4 @@
-// One flood from this host, for bench/netsum_bench/flood_bench.py:
+// One flood from this host, for bench/netsum_bench/labs/jobs.py:
 //
 //   flood forged|tenant|nobody ADDRESS PACKETS_PER_S SECONDS
 //

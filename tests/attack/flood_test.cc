@@ -1,5 +1,5 @@
 // Others flood the aggregator of a job, with and without a key. They get no more than their quota, and its
-// sums stay right. What that costs the job: bench/netsum_bench/flood_bench.py.
+// sums stay right. What that costs the job: bench/netsum_bench/labs/jobs.py.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -19,13 +19,12 @@ import json
 import math
 import os
 import pathlib
-import signal
 import sys
 import time
 
 from netsum_bench.demo import children, places, report, summary
 from netsum_bench.options import names_of, number_from, parse_rate
-from netsum_bench.processes import Failed
+from netsum_bench.processes import Failed, end_in_order
 
 # Such that the whole takes three to four minutes. On loopback the language model's arithmetic takes most of the
 # time, in the rack its 20 MB of gradients per step do.
@@ -241,19 +240,6 @@ def parse_arguments(arguments=None):
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("demo-report"),
                         help="folder of the report; default demo-report")  # fmt: skip
     return parser.parse_args(arguments)
-
-
-def end_in_order():
-    """The first SIGINT, SIGTERM or SIGHUP becomes a KeyboardInterrupt; later ones must not disturb the tidying up."""
-    endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def stop(number, frame):
-        for ending in endings:
-            signal.signal(ending, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    for ending in endings:
-        signal.signal(ending, stop)
 
 
 def main():

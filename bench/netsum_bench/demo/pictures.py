@@ -6,7 +6,7 @@ import statistics
 from matplotlib import patches, rc_context
 from matplotlib.figure import Figure
 
-from netsum_bench import pages
+from netsum_bench import report as pages
 from netsum_bench.demo.summary import human_bytes
 
 # Drawn with the colour at the left, which the page's variable replaces. (matplotlib knows no CSS variables.)

@@ -6,7 +6,7 @@ import pathlib
 import platform
 import statistics
 
-from netsum_bench import pages
+from netsum_bench import report as pages
 from netsum_bench.demo import pictures
 from netsum_bench.demo.summary import ACCURACY_POINTS, BACKENDS, TITLES, human_bytes, table_cells
 from netsum_bench.machine import command_line, processor

@@ -1,0 +1,1 @@
+"""What it takes to measure the cases: racks, aggregators, processes."""
