@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from netsum_bench.processes import DEADLINE_S, PROBLEMS, Failed, finish, start
+from netsum_bench.processes import DEADLINE_S, PROBLEMS, Failed, finish, reports, start
 from netsum_bench.start_gate import combine, gate_file
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -72,8 +72,7 @@ class Tuned:
 class Netsum(Tuned):
     """netsum, each measurement a run of `netsum bench` on every worker. `place`: where the sums are made, in the
     "switch", by "shards" embedded in the workers, on a spare host and by shards as planned ("mix"), or in the "memory" that
-    the workers share. `lane_bits`: of elements on the wire, 0 for the type's usual ones. `compress`: a name for the system, and
-    what --compress takes. Settings are that its threads poll for long, for small tensors, and how many engine threads each
+    the workers share. `lane_bits`: of elements on the wire, 0 for the type's usual ones. `compress`: what --compress takes. Settings are that its threads poll for long, for small tensors, and how many engine threads each
     worker has, where the machine has more cores than workers."""
 
     collective = "allreduce"
@@ -84,17 +83,7 @@ class Netsum(Tuned):
         if packet_io == "af_xdp" and rack.rate != "none":
             raise Failed("AF_XDP would go past the shaping of the links")
         self.rack, self.dtype, self.packet_io, self.place, self.lane_bits = rack, dtype, packet_io, place, lane_bits
-        kind = {"switch": rack.dataplane, "memory": "memory"}.get(place, place)
-        self.name = (
-            f"netsum-{kind}"
-            + ("" if dtype == "float32" else f"-{dtype}")
-            + (f"-lanes{lane_bits}" if lane_bits else "")
-            + ("" if packet_io == "udp" else f"-{packet_io}")
-            + ("-multicast" if rack.multicast else "")
-        )
-        if compress:
-            self.name = compress[0]
-        self.compress = ["--data", "normal", "--compress", compress[1]] if compress else []
+        self.compress = ["--data", "normal", "--compress", compress] if compress else []
         self.resources = contextlib.ExitStack()
         if place == "mix":
             self.flags = ["--aggregator", self.resources.enter_context(spare_host(rack))]
@@ -146,45 +135,23 @@ class Netsum(Tuned):
     def run(self, size, iterations, warmup, *more):
         size = size if self.dtype == "float32" else size // 2  # as many elements
         with gate_file(self.rack.workers) as gate:
-            command = [
-                self.rack.netsum,
-                "bench",
-                self.collective,
-                "--world-size",
-                self.rack.workers,
-                *(("--bytes", size) if size else ()),
-                "--iterations",
-                iterations,
-                "--warmup",
-                warmup,
-                "--dtype",
-                self.dtype,
-                *(("--lane-bits", self.lane_bits) if self.lane_bits else ()),
-                *self.compress,
-                "--mtu",
-                self.rack.mtu,
-                "--timeout",
-                "120s",
-                "--packet-io",
-                self.packet_io,
-                "--start-gate",
-                gate,
-                *self.flags,
-                *more,
-                "--json",
-                "--rank",
-            ]
-            ranks = [start(self.rack.inside(w, *command, w)) for w in range(self.rack.workers)]
-            reports = [json.loads(out) for out in finish(ranks)]
-        summed_by = reports[0]["summed_by"]
+            command = [self.rack.netsum, "bench", self.collective, "--world-size", self.rack.workers]
+            command += ["--bytes", size] if size else []
+            command += ["--iterations", iterations, "--warmup", warmup, "--dtype", self.dtype]
+            command += ["--lane-bits", self.lane_bits] if self.lane_bits else []
+            command += [*self.compress, "--mtu", self.rack.mtu, "--timeout", "120s", "--packet-io", self.packet_io]
+            command += ["--start-gate", gate, *self.flags, *more, "--json", "--rank"]
+            found = reports([self.rack.inside(w, *command, w) for w in range(self.rack.workers)])
+        ranks, summed_by = [report["ranks"][0] for report in found], found[0]["summed_by"]
         if (
             (self.packet_io == "af_xdp" and "packets by af_xdp" not in summed_by)
             or self.rack.multicast != ("results by multicast" in summed_by)
-            or (self.place == "memory" and any(r["ranks"][0]["bytes_sent"] for r in reports))
+            or (self.place == "memory" and any(rank["bytes_sent"] for rank in ranks))
         ):
-            raise Failed(f"{self.name} was to be measured, but it is: {summed_by}")
-        found = combine([{"wrong": r["results_wrong"], "sums": [], "stamps": r["ranks"][0]["stamps"]} for r in reports])
-        return {**found, "retransmissions": sum(r["ranks"][0]["retransmissions"] for r in reports)}
+            raise Failed(f"another system was to be measured, but it is: {summed_by}")
+        wrong = sum(report["results_wrong"] for report in found)
+        timed = combine([{"wrong": 0, "sums": [], "stamps": rank["stamps"]} for rank in ranks])
+        return {**timed, "wrong": wrong, "retransmissions": sum(rank["retransmissions"] for rank in ranks)}
 
     def close(self):
         self.resources.close()
@@ -271,7 +238,6 @@ class Gloo(Tuned):
     def __init__(self, rack, dtype="float32"):
         super().__init__()
         self.rack, self.dtype = rack, dtype
-        self.name = "gloo" if dtype == "float32" else f"gloo-{dtype}"
         self.ranks = self.open_ranks()
 
     def open_ranks(self):
@@ -330,7 +296,6 @@ class GlooOnLossyLinks(Gloo):
 class OpenMpi(Tuned):
     """Debian's Open MPI, over TCP between the workers of a rack, in shared memory on one host."""
 
-    name = "openmpi"
     collective = "allreduce"  # of mpi_collective.c
     environment = {}  # of the ranks, besides that of the benchmark
     YIELD = ["--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
@@ -343,11 +308,8 @@ class OpenMpi(Tuned):
         self.rack = rack
         self.folder = tempfile.TemporaryDirectory(prefix="netsum-bench-")
         self.program = pathlib.Path(self.folder.name) / "mpi_collective"
-        subprocess.run(
-            ["mpicc", "-O2", "-I", HERE.parents[1], "-o", self.program, HERE / "mpi_collective.c"],
-            check=True,
-            timeout=60,
-        )
+        build = ["mpicc", "-O2", "-I", HERE.parents[1], "-o", self.program, HERE / "mpi_collective.c"]
+        subprocess.run(build, check=True, timeout=60)
         self.placement = rack.mpi_placement(pathlib.Path(self.folder.name))
 
     @classmethod
@@ -364,15 +326,8 @@ class OpenMpi(Tuned):
     def algorithm(name, segment=None):
         """The flags of an algorithm of coll/tuned."""
         number = {"nonoverlapping": 2, "recursive doubling": 3, "ring": 4, "segmented ring": 5, "Rabenseifner": 6}[name]
-        return [
-            "--mca",
-            "coll_tuned_use_dynamic_rules",
-            "1",
-            "--mca",
-            "coll_tuned_allreduce_algorithm",
-            str(number),
-            *(["--mca", "coll_tuned_allreduce_algorithm_segmentsize", segment] if segment else []),
-        ]
+        flags = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", str(number)]
+        return flags + (["--mca", "coll_tuned_allreduce_algorithm_segmentsize", segment] if segment else [])
 
     def program_of(self, _setting):
         """The first argument of mpi_collective.c."""
@@ -400,23 +355,10 @@ class OpenMpi(Tuned):
             steps = [part for step in plan for part in (stack.enter_context(gate_file(self.rack.workers)), *step)]
             command = ["mpirun", *self.placement, *self.flags(setting), "-np", self.rack.workers, self.program]
             command += [self.program_of(setting), *steps]
-            run = subprocess.Popen(
-                self.rack.inside("sw", *command),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                # Without the shell's settings of Open MPI, which would hold beside those that are tried.
-                env={
-                    **{
-                        name: value
-                        for name, value in os.environ.items()
-                        if not name.startswith(("OMPI_MCA_", "PMIX_MCA_"))
-                    },
-                    **self.environment,
-                    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                },
-            )
+            # Without the shell's settings of Open MPI, which would hold beside those that are tried.
+            shell = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_MCA_", "PMIX_MCA_"))}
+            as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            run = start(self.rack.inside("sw", *command), env={**shell, **self.environment, **as_root})
             lines = [line for line in finish([run])[0].splitlines() if line.startswith("[{")]
         if len(lines) != len(plan):
             raise Failed("mpirun printed no result")
@@ -438,8 +380,6 @@ def plugin_environment(rack):
 class NetsumNccl:
     """The plug-in of NCCL, driven by the harness of its tests, with the rack's aggregator."""
 
-    name = "netsum-nccl"
-
     def __init__(self, rack):
         self.rack = rack
         self.program = pathlib.Path(rack.netsum).parents[2] / "nccl/nccl_all_reduce"
@@ -453,17 +393,12 @@ class NetsumNccl:
     def measure(self, size, iterations, warmup):
         workers = self.rack.workers
         with gate_file(workers) as gate, tempfile.NamedTemporaryFile(prefix="netsum-board-") as board:
-            ranks = [
-                start(
-                    self.rack.inside(w, self.program, board.name, gate, w, workers, size, iterations, warmup),
-                    env={**os.environ, **self.environment},
-                )
-                for w in range(workers)
-            ]
-            reports = [json.loads(out) for out in finish(ranks)]
-        if "summed in the network by 1 aggregator" not in reports[0]["log"]:
-            raise Failed(f"{self.name} was to be measured, but it is: {reports[0]['log']}")
-        return combine(reports)
+            command = lambda w: (self.program, board.name, gate, w, workers, size, iterations, warmup)
+            commands = [self.rack.inside(w, *command(w)) for w in range(workers)]
+            found = reports(commands, env={**os.environ, **self.environment})
+        if "summed in the network by 1 aggregator" not in found[0]["log"]:
+            raise Failed(f"NCCL was to sum by netsum, but it is: {found[0]['log']}")
+        return combine(found)
 
     def close(self):
         pass
@@ -471,8 +406,6 @@ class NetsumNccl:
 
 class NetsumMpi(OpenMpi):
     """The same program, whose MPI_Allreduce the component of Open MPI passes to netsum, with the rack's aggregator."""
-
-    name = "netsum-mpi"
 
     def __init__(self, rack):
         component = pathlib.Path(rack.netsum).parents[2] / "mpi/mca_coll_netsum.so"
@@ -492,8 +425,6 @@ class NetsumMpi(OpenMpi):
 
 
 class OpenMpiInMemory(OpenMpi):
-    name = "openmpi-memory"
-
     def candidates(self, sizes):
         without = ["default", "default, nonoverlapping", "yield", "yield, nonoverlapping"]
         return {**super().candidates(sizes), **{f"{setting}, no CMA": sizes for setting in without}}
@@ -516,7 +447,7 @@ def _netsum(**more):
 
 def _compressed(name, label, colour, method):
     """Tensors that the workers compress, summed by the daemon. `method`: what --compress takes."""
-    return {name: System(f"netsum, {label}", SWITCH, colour, _netsum(compress=(name, method)))}
+    return {name: System(f"netsum, {label}", SWITCH, colour, _netsum(compress=method))}
 
 
 SWITCH, WORKERS = "in the switch", "in the workers"

@@ -69,7 +69,7 @@ def test_8_bit_lanes_and_compressed_tensors(tmp_path):
     assert up.keys() == wanted
     assert up["netsum-user"] > 3.4 * up["netsum-user-lanes8"], up  # frames have other headers, too
     assert up["netsum-user"] > 9 * up["compressed-topk-1%"], up
-    assert tables.lanes8(found).count("| netsum, daemon, 2 workers, links of 1 Gbit/s, 5 MiB |") == 1
+    assert tables.lanes8(found).count("| netsum, daemon, 2 ranks, links of 1 Gbit/s, 5 MiB |") == 1
     compressed = tables.compressed(found)
     assert compressed.count("| 2 workers, links of 1 Gbit/s, 5 MiB |") == len(wanted)
     assert "| netsum, topk 1 % |" in compressed

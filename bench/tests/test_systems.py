@@ -165,14 +165,13 @@ def test_workers_connect_with_the_congestion_control_that_is_set():
 def test_settings_of_open_mpi_in_the_shell_have_no_effect(monkeypatch):
     seen = {}
 
-    class Run:
-        def __init__(self, _command, *, env, **_):
-            seen.update(env)
-            raise systems.Failed("seen")
+    def start(_command, env):
+        seen.update(env)
+        raise systems.Failed("seen")
 
     monkeypatch.setenv("OMPI_MCA_coll", "basic")
     monkeypatch.setenv("PMIX_MCA_gds", "hash")
-    monkeypatch.setattr(systems.subprocess, "Popen", Run)
+    monkeypatch.setattr(systems, "start", start)
     mpi = object.__new__(systems.OpenMpi)
     mpi.placement, mpi.program = [], "mpi_collective"
     mpi.rack = type("Rack", (), {"workers": 2, "inside": lambda self, _where, *command: list(command)})()

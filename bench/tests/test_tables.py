@@ -3,8 +3,10 @@
 import pytest
 from bench_harness import cells, rows_of
 from netsum_bench import report
-from netsum_bench.cases import (
-    CASES,
+from netsum_bench.cases import CASES
+from netsum_bench.labs import commands, training
+from netsum_bench.tables import controller, micro, racks
+from netsum_bench.tables.columns import (
     FAILURES,
     FLOODS,
     HOOKS,
@@ -16,8 +18,6 @@ from netsum_bench.cases import (
     lies_table,
     training_table,
 )
-from netsum_bench.labs import commands, training
-from netsum_bench.tables import controller, micro, racks
 
 
 def record(system, times, number=0, **more):

@@ -28,10 +28,7 @@ from netsum_bench.processes import Failed, end_in_order
 
 # Such that the whole takes three to four minutes. On loopback the language model's arithmetic takes most of the
 # time, in the rack its 20 MB of gradients per step do.
-STEPS = {
-    "loopback": {"digits": 300, "lm": 80, "recommender": 60},
-    "rack": {"digits": 200, "lm": 20, "recommender": 60},
-}
+STEPS = {"loopback": {"digits": 300, "lm": 80, "recommender": 60}, "rack": {"digits": 200, "lm": 20, "recommender": 60}}
 STALL_S = 120  # longer than any step, and than starting four workers on a slow machine
 PLAIN_INTERVAL_S = 5
 

@@ -157,10 +157,7 @@ def _difference(snapshots):
     old = {s["address"]: s for s in before["stripes"]}
     none = {"bytes_sent": 0, "bytes_received": 0}
     change["stripes"] = [
-        {
-            "local": s["local"],
-            **{key: s[key] - old.get(s["address"], none)[key] for key in none},
-        }
+        {"local": s["local"], **{key: s[key] - old.get(s["address"], none)[key] for key in none}}
         for s in after["stripes"]
     ]
     return change

@@ -57,12 +57,7 @@ WORKER = [
     *SYSTEM,
     *REST,
 ]
-DAEMON = [
-    KERNELS[3],
-    Pass("hash", r"nh_hash|kernels::nh", touches=1),
-    *SYSTEM,
-    *REST,
-]
+DAEMON = [KERNELS[3], Pass("hash", r"nh_hash|kernels::nh", touches=1), *SYSTEM, *REST]
 XDP = [
     Pass("the program", r"^bpf_prog_"),
     Pass("helpers of the program", "", r"bpf_prog_"),

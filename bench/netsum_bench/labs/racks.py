@@ -400,7 +400,7 @@ class Placed(Netsum):
 
     def __init__(self, rack, name):
         super().__init__(rack)
-        self.name, placement = name, PLACEMENTS[name]
+        placement = PLACEMENTS[name]
         used = [
             one["address"]
             for one in rack.status()["aggregators"]

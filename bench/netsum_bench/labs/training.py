@@ -14,12 +14,6 @@ from netsum_bench.rack import Host, Rack
 from netsum_bench.report import median
 from netsum_bench.systems import TorchRanks
 
-
-def step_ms(answers):
-    """Of the slowest rank in each step."""
-    return [round(1e3 * max(of_ranks), 3) for of_ranks in zip(*(a["step_s"] for a in answers), strict=True)]
-
-
 # --- The demo's models
 
 
@@ -368,7 +362,28 @@ def compression(run, place, turns):
         yield measure
 
 
-# --- The controller
+# --- Steps of systems that take turns, so that what else the machine does meets all of them
+
+
+def take_turns(ranks, asked, steps, turn):
+    """Trains so many steps of each system. `asked`: by system, what step_worker.py is asked for; `turn`: steps before the next one trains. The
+    times of all steps, of the slowest rank in each, and the last counts of a controller."""
+    times, counts = {system: [] for system in asked}, {}
+    while any(len(of) < steps for of in times.values()):
+        for system, what in asked.items():
+            line = {
+                "system": system,
+                "hook": "C++",
+                "load": "quiet",
+                **what,
+                "steps": min(turn, steps - len(times[system])),
+            }
+            answers = ranks.ask(lambda gate, line=line: json.dumps({"gate": gate, **line}))
+            of_ranks = zip(*(a["step_s"] for a in answers), strict=True)
+            times[system] += [round(1e3 * max(seconds), 3) for seconds in of_ranks]
+            counts[system] = answers[0]["controller"]
+    return times, counts
+
 
 LEVELS = ["none", "bf16", "int8", {"method": "topk", "ratio": 0.01, "sampled": True}]
 AUTO = "auto"
@@ -380,49 +395,32 @@ CONTROLLED = {
     AUTO: {"method": "auto", "levels": LEVELS, "warmup_steps": 5},
 }
 CONTROLLER_PORT = 29403
-CONTROLLER_TURN = 10  # steps of a system before the next one trains
-CONTROLLER_WARM_UP = 20  # steps of the first phase that do not count
-
-
-def train_phase(ranks, systems, steps, trace=None):
-    """The step times of all systems, which take turns, so that what else the machine does meets all of them; and the controller's
-    counts."""
-    times, counts = {system: [] for system in systems}, {}
-    while len(times[systems[-1]]) < steps:
-        for system in systems:
-            settings = CONTROLLED[system]
-            settings = {**settings, "trace": trace} if system == AUTO and trace else settings
-            asked = {"system": system, "settings": settings, "steps": min(CONTROLLER_TURN, steps - len(times[system]))}
-            answers = ranks.ask(lambda gate, asked=asked: json.dumps({"gate": gate, **asked}))
-            times[system] += step_ms(answers)
-            counts[system] = answers[0]["controller"]
-    return times, counts
+CONTROLLER_TURN, CONTROLLER_WARM_UP = 10, 20  # steps; those of the warm-up do not count
+CONTROLLER_MODEL = {"width": 1024, "layers": 4, "batch": 64, "bucket_mb": 4}  # 16 MiB of gradients
 
 
 @contextlib.contextmanager
 def controller(run, place, turns):
     """The ranks train a model of 16 MiB of gradients with each fixed level and with "auto", which take turns of 10 steps. `netsum rack set --rate`
     changes all links between two phases of so many steps. The first steps are a warm-up, and do not count."""
-    systems, phases = turns[0]["system"], iter(range(len(turns)))
-    trace = place["trace"] or None
+    settings = {system: CONTROLLED[system] for system in turns[0]["system"]}
+    if AUTO in settings and place["trace"]:
+        settings[AUTO] = {**settings[AUTO], "trace": place["trace"]}
+    asked = {system: {"settings": of, "model": CONTROLLER_MODEL} for system, of in settings.items()}
+    phases = iter(range(len(turns)))
     with Rack(run.netsum, f"c{os.getpid()}", place["workers"], turns[0]["rate"], 1500, place["dataplane"]) as rack:
-        ranks = TorchRanks(rack, "controller_worker", port=CONTROLLER_PORT)
+        ranks = TorchRanks(rack, "step_worker", port=CONTROLLER_PORT)
         rack.resources.callback(ranks.close)
-        train_phase(ranks, systems, CONTROLLER_WARM_UP, trace)
+        take_turns(ranks, asked, CONTROLLER_WARM_UP, CONTROLLER_TURN)
 
         def measure(turn):
             rack.set_links("--rate", turn["rate"])
-            times, counts = train_phase(ranks, systems, turn["steps"], trace)
+            times, counts = take_turns(ranks, asked, turn["steps"], CONTROLLER_TURN)
             phase = next(phases)
-            return [
-                {"phase": phase, "system": system, "step_ms": times[system], "controller": counts[system]}
-                for system in systems
-            ]
+            return [{"phase": phase, "system": s, "step_ms": times[s], "controller": counts[s]} for s in asked]
 
         yield measure
 
-
-# --- The hooks of DDP
 
 HOOKED = {
     "none": {"method": "none"},
@@ -431,8 +429,13 @@ HOOKED = {
     "topk 1 %": {"method": "topk", "ratio": 0.01},
     "powersgd": {"method": "powersgd"},
 }
-HOOKS_TURN = 5  # steps with a hook before the other one trains
-HOOKS_WARM_UP = 3  # steps of each that do not count: DDP makes other buckets after the first
+HOOKS_TURN, HOOKS_WARM_UP = 5, 3  # steps; DDP makes other buckets after the first
+HOOKS_MODEL = {
+    "width": 192,
+    "layers": 48,
+    "batch": 16,
+    "bucket_mb": 0.15,
+}  # 6.75 MiB of gradients, a bucket for each layer
 
 
 @contextlib.contextmanager
@@ -440,21 +443,15 @@ def hooks(run, place, turns):
     """Ranks on this machine, summed in shared memory, train a model of many small buckets, with each method and both hooks, which take turns; once
     alone, and once beside a thread of the same process that computes in Python."""
     with Host(None, place["workers"]) as host:
-        ranks = TorchRanks(host, "hooks_worker")
+        ranks = TorchRanks(host, "step_worker")
         host.resources.callback(ranks.close)
 
-        def train(turn, hook, steps):
-            asked = {"settings": HOOKED[turn["method"]], "hook": hook, "load": turn["load"], "steps": steps}
-            return step_ms(ranks.ask(lambda gate: json.dumps({"gate": gate, **asked})))
-
         def measure(turn):
-            times = {hook: [] for hook in turn["hook"]}
-            for hook in times:
-                train(turn, hook, HOOKS_WARM_UP)
-            while len(times[turn["hook"][-1]]) < turn["steps"]:
-                for hook, of in times.items():
-                    of += train(turn, hook, min(HOOKS_TURN, turn["steps"] - len(of)))
-            return [{"hook": hook, "step_ms": of} for hook, of in times.items()]
+            what = {"settings": HOOKED[turn["method"]], "load": turn["load"], "model": HOOKS_MODEL}
+            asked = {f"{turn['method']}, {hook}": {**what, "hook": hook} for hook in turn["hook"]}
+            take_turns(ranks, asked, HOOKS_WARM_UP, HOOKS_WARM_UP)
+            times, _ = take_turns(ranks, asked, turn["steps"], HOOKS_TURN)
+            return [{"hook": asked[system]["hook"], "step_ms": of} for system, of in times.items()]
 
         yield measure
 

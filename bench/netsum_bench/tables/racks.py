@@ -229,10 +229,7 @@ def by_system(records, counts=(4, 8)):
     """Every system at every rate and size, for these numbers of workers: rows are systems. Fastest float32 in bold, where
     its 10 to 90 % range is below all others'."""
     found = cells(records)
-    places = sorted(
-        {key[:3] for key in found if key[1] in counts},
-        key=lambda key: (by_rate(key[0]), key[1], -key[2]),
-    )
+    places = sorted({key[:3] for key in found if key[1] in counts}, key=lambda key: (by_rate(key[0]), key[1], -key[2]))
     systems = [system for system in SYSTEMS if any((*place, system) in found for place in places)]
     winners = {place: clear_winner(found, place, systems) for place in places}
     rows = []
@@ -264,57 +261,49 @@ def papers(records):
     return markdown(["links", "size", "netsum", *(f"{n} workers" for n in (2, 4, 8, 16))], rows, 3)
 
 
-def side_by_side(records, systems):
-    """Of each place and size that all systems have measured: its name, and the medians of the systems."""
-    found = cells(records)
-    for rate, workers, size in sorted({key[:3] for key in found}, key=lambda key: key[2]):
-        times = [(best(found, rate, workers, size, [system]) or (None,))[0] for system in systems]
-        if None not in times:
-            yield f"{workers} ranks, {rate_text(rate)}, {size_text(size)}", times
+def side_by_side(columns, ratios, where=""):
+    """A table of the times of some systems, side by side, where all of them are measured. `columns`: headings, each with systems of which the
+    fastest counts; `ratios`: headings, each with the numbers of two columns. `where` goes before the place."""
+
+    def rows(records):
+        found = cells(records)
+        for rate, workers, size in sorted({key[:3] for key in found}, key=lambda key: key[2]):
+            times = [(best(found, rate, workers, size, systems) or (None,))[0] for systems in columns.values()]
+            if None not in times:
+                place = f"{where}{workers} ranks, {rate_text(rate)}, {size_text(size)}"
+                yield [place, *map(number, times), *(f"{times[a] / times[b]:.2f}" for a, b in ratios.values())]
+
+    return rows, ["ms", *columns, *ratios]
 
 
-def mpi(records):
-    """MPI_Allreduce by the component, beside the C++ API and Open MPI's own."""
-    rows = [
-        [place, *map(number, times), f"{times[1] / times[0]:.2f}", f"{times[2] / times[1]:.2f}"]
-        for place, times in side_by_side(records, ("netsum-user", "netsum-mpi", "openmpi"))
-    ]
-    headings = [
-        "ms",
-        "`netsum bench` (C++)",
-        "`MPI_Allreduce`, component",
-        "`MPI_Allreduce`, Open MPI's best setting",
-        "component / C++",
-        "Open MPI / component",
-    ]
-    return markdown(headings, rows)
+def beside(*parts):
+    """The table of these parts, which have the same headings."""
+
+    def table(records):
+        rows = [row for of_part, _ in parts for row in of_part(records)]
+        return markdown(parts[0][1], rows) if rows else NOTHING
+
+    return table
 
 
-def nccl(records):
-    """An all-reduce through the CollNet table, beside the C++ API."""
-    rows = [
-        [place, *map(number, times), f"{times[1] / times[0]:.2f}"]
-        for place, times in side_by_side(records, ("netsum-user", "netsum-nccl"))
-    ]
-    return markdown(["ms", "`netsum bench` (C++)", "CollNet table, harness", "CollNet / C++"], rows)
-
-
-def lanes8(records):
-    """float32 in 8-bit lanes, beside 32-bit ones and the fastest peer."""
-    found = cells(records)
-    rows = []
-    for rate, workers, size in sorted({key[:3] for key in found}, key=lambda key: key[2]):
-        for dataplane in ("netsum-xdp", "netsum-user"):
-            wide, narrow, peer = (
-                best(found, rate, workers, size, systems) for systems in ([dataplane], [f"{dataplane}-lanes8"], PEERS)
-            )
-            if not (wide and narrow and peer):
-                continue
-            where = f"{SYSTEMS[dataplane].label}, {workers} workers, {rate_text(rate)}, {size_text(size)}"
-            times = map(number, (wide[0], narrow[0], peer[0]))
-            rows.append([where, *times, f"{wide[0] / narrow[0]:.2f}", f"{peer[0] / narrow[0]:.2f}"])
-    headings = ["ms", "32-bit lanes", "8-bit lanes", "fastest peer", "32-bit / 8-bit", "peer / 8-bit"]
-    return markdown(headings, rows) if rows else NOTHING
+CXX = {"`netsum bench` (C++)": ["netsum-user"]}
+mpi = beside(
+    side_by_side(
+        {**CXX, "`MPI_Allreduce`, component": ["netsum-mpi"], "`MPI_Allreduce`, Open MPI's best setting": ["openmpi"]},
+        {"component / C++": (1, 0), "Open MPI / component": (2, 1)},
+    )
+)
+nccl = beside(side_by_side({**CXX, "CollNet table, harness": ["netsum-nccl"]}, {"CollNet / C++": (1, 0)}))
+lanes8 = beside(
+    *(
+        side_by_side(
+            {"32-bit lanes": [system], "8-bit lanes": [f"{system}-lanes8"], "fastest peer": PEERS},
+            {"32-bit / 8-bit": (0, 1), "peer / 8-bit": (2, 1)},
+            f"{SYSTEMS[system].label}, ",
+        )
+        for system in DATAPLANES
+    )
+)
 
 
 def compressed(records):
