@@ -90,13 +90,13 @@ COMPRESSIONS = ["netsum-user", "gloo", "openmpi", *COMPRESSED]
 # --- The cases
 
 
-def trainings(name, question, minutes, model, system, **more):
+def trainings(name, question, minutes, model, system, rate=("100mbit", "1gbit"), **more):
     """Trainings of the demo's models in racks."""
     return Case(
         name,
         question,
         training.training,
-        axes(model=model, rate=["100mbit", "1gbit"], workers=8, steps=0, seed=1, rounds=1, system=system),
+        axes(model=model, rate=list(rate), workers=8, steps=0, seed=1, rounds=1, system=system),
         minutes=minutes,
         help={
             "steps": "of every training; 0: what the model needs",
@@ -114,7 +114,29 @@ def trainings(name, question, minutes, model, system, **more):
     )
 
 
-_ALL = [
+ONE_HOST = Case(
+    "one-host",
+    "How long does an all-reduce of ranks on one host take?",
+    racks.one_host,
+    axes(
+        rate="host",
+        workers=[4, 8],
+        bytes=[KI, 4 * KI, 64 * KI, MI, 16 * MI, 64 * MI],
+        rounds=3,
+        system=["netsum-memory", "openmpi-memory", "netsum-user", "netsum-shards", "gloo"],
+    ),
+    place=("workers", "rate"),
+    minutes=5,
+    tables={
+        "one-host": of_racks.tables,
+        "one-host:headline": of_racks.one_host_headline,
+        "one-host:systems": of_racks.by_system,
+    },
+    plots=of_racks.plots,
+    needs=("netsum",),
+)
+
+IN_ORDER = [
     RACK,
     Case(
         "shares",
@@ -122,7 +144,7 @@ _ALL = [
         racks.shares,
         axes(workers=8, rate="100mbit", bytes=16 * MI, rounds=3, system=[*racks.PLACEMENTS, *racks.PLACED_PEERS]),
         place=("workers", "rate"),
-        minutes=9,
+        minutes=7,
         adapt=racks.in_one_round,
         tables={"shares": of_racks.shares},
     ),
@@ -173,27 +195,7 @@ _ALL = [
         adapt=racks.without_size,
         tables={"collectives": of_racks.collectives},
     ),
-    Case(
-        "one-host",
-        "How long does an all-reduce of ranks on one host take?",
-        racks.one_host,
-        axes(
-            rate="host",
-            workers=[4, 8],
-            bytes=[KI, 4 * KI, 64 * KI, MI, 16 * MI, 64 * MI],
-            rounds=3,
-            system=["netsum-memory", "openmpi-memory", "netsum-user", "netsum-shards", "gloo"],
-        ),
-        place=("workers", "rate"),
-        minutes=5,
-        tables={
-            "one-host": of_racks.tables,
-            "one-host:headline": of_racks.one_host_headline,
-            "one-host:systems": of_racks.by_system,
-        },
-        plots=of_racks.plots,
-        needs=("netsum",),
-    ),
+    ONE_HOST,
     in_racks(
         "mpi",
         "What does MPI_Allreduce gain by the component of Open MPI?",
@@ -236,7 +238,15 @@ _ALL = [
         axes(rate="none", bytes=[4 * KI, MI, 16 * MI]),
         least_cores=16,
     ),
-    "one-host-16-cores",
+    dataclasses.replace(
+        ONE_HOST,
+        name="one-host-16-cores",
+        question="The same as one-host, where every rank has a core",
+        axes={**ONE_HOST.axes, "system": ["netsum-memory", "openmpi-memory"]},
+        minutes=2,
+        tables={"one-host-16-cores": of_racks.tables},
+        least_cores=16,
+    ),
     in_racks(
         "compressed-16-cores",
         "The same as compressed, where every worker has a core",
@@ -250,7 +260,7 @@ _ALL = [
         "training",
         "How long does a step of training take with Gloo and with netsum, and is the result the same?",
         4,
-        ["lm"],
+        "lm",
         ["gloo", "netsum-xdp"],
         full=axes(model=["digits", "lm"], workers=[4, 8]),
     ),
@@ -258,15 +268,16 @@ _ALL = [
         "fsdp",
         "How long does a step of training by FSDP2 take?",
         6,
-        ["lm"],
+        "lm",
         ["gloo-fsdp", "gloo-fsdp-overlap", "netsum-user-fsdp", "netsum-user-fsdp-overlap"],
-        full=axes(rate="100mbit"),
+        rate=["100mbit"],
+        full=axes(workers=[4, 8]),
     ),
     trainings(
         "recommender",
         "How long does a step of training take with sparse gradients?",
         5,
-        ["recommender"],
+        "recommender",
         ["gloo", "gloo-sparse", "netsum-xdp", "netsum-xdp-sparse"],
         full=axes(workers=[4, 8]),
     ),
@@ -542,14 +553,4 @@ _ALL = [
         needs=(),
     ),
 ]
-ONE_HOST = next(case for case in _ALL if getattr(case, "name", "") == "one-host")
-_ALL[_ALL.index("one-host-16-cores")] = dataclasses.replace(
-    ONE_HOST,
-    name="one-host-16-cores",
-    question="The same as one-host, where every rank has a core",
-    axes={**ONE_HOST.axes, "system": ["netsum-memory", "openmpi-memory"]},
-    minutes=2,
-    tables={"one-host-16-cores": of_racks.tables},
-    least_cores=16,
-)
-CASES = {case.name: case for case in _ALL}
+CASES = {case.name: case for case in IN_ORDER}

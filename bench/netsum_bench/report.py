@@ -174,12 +174,12 @@ def spreads(field, form=number):
     return lambda row: spread_text(row.values(field), form) if row.values(field) else ""
 
 
-def ranges(field, form="{:.0f}", scale=1, **of):
-    """Median, least and greatest of all values; `of`: of the row with these values instead."""
+def ranges(field, form="{:.0f}", per=1, **of):
+    """Median, least and greatest of all values, divided by `per`; `of`: of the row with these values instead."""
 
     def text(row):
         found = row.select(**of).values(field)
-        return range_text(Series(found) * scale, form) if found else ""
+        return range_text(Series(found) / per, form) if found else ""
 
     return text
 

@@ -134,8 +134,8 @@ PREDICT = Table(
     [
         ("median (least - greatest) of the rounds", place_and("data")),
         ("chunks predicted, wrong", medians("predicted", "mispredicted", **WITH)),
-        ("ms without", ranges("time_us", "{:.3g}", 1e-3, **WITHOUT)),
-        ("ms with", ranges("time_us", "{:.3g}", 1e-3, **WITH)),
+        ("ms without", ranges("time_us", "{:.3g}", 1e3, **WITHOUT)),
+        ("ms with", ranges("time_us", "{:.3g}", 1e3, **WITH)),
         ("time", changes("time_us", WITHOUT, WITH)),
         ("CPU of ranks", changes("cpu_ms", WITHOUT, WITH)),
     ],
