@@ -70,6 +70,7 @@ FIELDS = {
     "seed": (number_from(0, 2**63), "of random numbers"),
     "mtu": (number_from(576, 9216), "of the links"),
     "trace": (str, ""),
+    "dataplane": (None, "of the switch"),
     "system": (None, "what is compared"),
 }
 ALIASES = {"bytes": "--size"}

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 
@@ -44,16 +45,16 @@ def turns(axes):
     largest = max(UNITS.values())
     if any(count % largest for count in axes["count"]):
         raise ValueError(f"the count must be a multiple of {largest}")
-    for workers in axes["workers"]:
+    for workers, rate, dataplane in itertools.product(axes["workers"], axes["rate"], axes["dataplane"]):
         found = [case for name in axes["selection"] for case in SELECTIONS[name](workers)]
         if axes["count"] != [0]:
             found = [dataclasses.replace(case, count=count) for count in axes["count"] for case in found]
         for case in dict.fromkeys(found):
             wanted = all(getattr(case, field) in axes[field] for field in ("density", "pattern", "overlap"))
             if wanted and case.possible(workers):
-                place = {"workers": workers, "rate": axes["rate"][0], "dataplane": axes["dataplane"][0]}
+                place = {"workers": workers, "rate": rate, "dataplane": dataplane, "round": 0}
                 for system in axes["system"]:
-                    yield {**place, **dataclasses.asdict(case), "round": 0, "system": system}
+                    yield {**place, **dataclasses.asdict(case), "system": system}
 
 
 class TorchSystem:

@@ -221,7 +221,8 @@ def compression_turns(axes):
                     for model in of_models:
                         for system in (s for s in systems if s in axes["system"] and compresses(s, model)):
                             found[count, rate, model, seed, system] = None
-    rest = {"steps": axes["steps"][0], "dataplane": axes["dataplane"][0]}
+    [steps], [dataplane] = axes["steps"], axes["dataplane"]  # ValueError if there are several
+    rest = {"steps": steps, "dataplane": dataplane}
     names = ("workers", "rate", "model", "seed", "system")
     return [{**dict(zip(names, values, strict=True)), **rest} for values in found]
 
