@@ -109,7 +109,7 @@ def add_case(commands, case):
         default = ",".join(map(text_of, values)).replace("%", "%%")
         parser.add_argument(
             *dict.fromkeys((f"--{field}", ALIASES.get(field, f"--{field}"))),
-            dest=field,
+            dest=f"axis_{field}",
             type=parser_of(case, field, values),
             metavar="LIST" if len(values) > 1 or known else "VALUE",
             help=f"{text}{of} (default {default})",
@@ -133,7 +133,8 @@ def axes_of(case, options):
     for wanted, changes in (("full", case.full), ("quick", case.quick)):
         if getattr(options, wanted, False):
             axes.update(changes)
-    axes.update({field: getattr(options, field) for field in axes if getattr(options, field, None) is not None})
+    given = {field: getattr(options, f"axis_{field}", None) for field in axes}
+    axes.update({field: values for field, values in given.items() if values is not None})
     if getattr(options, "rounds", None) is not None:
         axes["round"] = list(range(options.rounds))
     return axes

@@ -36,6 +36,7 @@ class Case:
     turns: object = None  # a function of the axes that gives the turns in their order, instead of the product
     shows: str = "times_ms"  # the field of a record that is shown on the way
     unit: str = "ms"
+    named: tuple = ()  # fields of a record, besides axes and key, that say on the way what it is of
     quick: dict = dataclasses.field(default_factory=dict)  # axes for --quick
     full: dict = dataclasses.field(default_factory=dict)  # axes for --full
     key: tuple = ()  # fields; what is alike in them, a later run replaces. Empty: all axes but the round
@@ -166,7 +167,7 @@ class Run:
 
     def _took(self, record, number_of):
         self.keep(record)
-        fields = dict.fromkeys([*self.axes, *self.case.key])
+        fields = dict.fromkeys([*self.axes, *self.case.key, *self.case.named])
         text = turn_text({field: record[field] for field in fields if field in record}, self.axes)
         self.say(f"  [{number_of}/{len(self.turns)}] {self.seconds():.0f} s  {text}: {result_text(self.case, record)}")
 

@@ -145,6 +145,7 @@ def test_axes_are_options():
     _, axes = parse("rack", "--quick", "--workers", "2")
     assert axes["workers"] == [2] and axes["bytes"] == [4 << 10, 1 << 20] and len(axes["round"]) == 1
     assert parse("predict", "--predict", "1")[1]["predict"] == [1]
+    assert parse("profile", "--case", "daemon,xdp")[1]["case"] == ["daemon", "xdp"]
 
 
 @pytest.mark.parametrize(
