@@ -1,8 +1,9 @@
 """What can be measured: every case, with the question that it answers, what it compares, and its tables.
 
-A new case is an entry here, with a lab (labs/) that measures its turns: that of the rack serves most. A table is a report.Table, whose
-columns can stand here, or another function of the records (tables/). A sentence in docs/results.md, or the page that quotes the figures,
-says what they mean. The order is that of importance: with a budget, `make results` leaves out what comes last.
+A new case is an entry here, with a lab (labs/) that measures its turns: that of the rack serves most. A table is a
+report.Table, whose columns can stand here, or another function of the records (tables/). A sentence in docs/results.md,
+or the page that quotes the figures, says what they mean. The order is that of importance: with a budget, `make results`
+leaves out what comes last.
 """
 
 import dataclasses
@@ -22,7 +23,8 @@ ALL_CPUS = os.cpu_count() or 1
 
 
 def axes(**values):
-    """By record field, the values; one that is no list is the only one. `rounds`: how many turns each system has, in the place of the axis."""
+    """By record field, the values; one that is no list is the only one. `rounds`: how many turns each system has, in
+    the place of the axis."""
     found = {}
     for field, value in values.items():
         if field == "rounds":

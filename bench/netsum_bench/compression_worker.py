@@ -1,8 +1,8 @@
 """One rank of the benchmark of compression.
 
-Reads lines of JSON from standard input: tasks, as compression_bench.Cell.task() makes them. For each, all ranks train a model, or
-reduce generated gradients, with one system, and print what they have seen. The processes live on between tasks, since importing
-torch takes seconds.
+Reads lines of JSON from standard input: tasks, as compression_bench.Cell.task() makes them. For each, all ranks train a
+model, or reduce generated gradients, with one system, and print what they have seen. The processes live on between
+tasks, since importing torch takes seconds.
 """
 
 import gc
@@ -65,8 +65,8 @@ class Replay(nn.Module):
 
 
 def time_reduction(model, task, backend):
-    """Seconds for the reduction of the last gradients as in a step, on idle workers; of these for encoding and decoding, if netsum
-    compresses; and what was sent."""
+    """Seconds for the reduction of the last gradients as in a step, on idle workers; of these for encoding and
+    decoding, if netsum compresses; and what was sent."""
     parallel = parallel_of(Replay(model), task)
     reduction = compress(parallel, task)
     for _ in range(WARM_UP):
@@ -92,8 +92,8 @@ def reduce_once(parallel):
 
 
 def parallel_of(model, task):
-    """All ranks have made the same parameters, which need not be sent. PyTorch's PowerSGD waits for collectives on Gloo's threads, of which
-    there are two, so with two buckets at once it would wait for ever: it gets one bucket."""
+    """All ranks have made the same parameters, which need not be sent. PyTorch's PowerSGD waits for collectives on
+    Gloo's threads, of which there are two, so with two buckets at once it would wait for ever: it gets one bucket."""
     one_bucket = {"bucket_cap_mb": 1024} if task["hook"] == "powersgd" else {}
     return DistributedDataParallel(model, init_sync=False, **one_bucket)
 
@@ -113,8 +113,8 @@ def further_steps(step_s, seconds, most):
 
 
 def train_on(parallel, optimizer, examples, task):
-    """Trains the steps of the task, and on while there is time. Returns the seconds of all steps, and where it was evaluated: steps,
-    seconds of training, and what was found."""
+    """Trains the steps of the task, and on while there is time. Returns the seconds of all steps, and where it was
+    evaluated: steps, seconds of training, and what was found."""
     step_s, curve = [], []
     batches = examples.train_batches()
     steps, step = task["steps"], 0

@@ -27,7 +27,8 @@ def inputs(index, rank, iteration, dtype):
 
 
 class Tensors:
-    """Of one iteration: `input` is the whole; `own`, this rank's part of it; `output`, room for the whole; `part`, for a part."""
+    """Of one iteration: `input` is the whole; `own`, this rank's part of it; `output`, room for the whole; `part`, for
+    a part."""
 
     def __init__(self, rank, ranks, dtype, size):
         self.rank, self.ranks, self.dtype = rank, ranks, dtype

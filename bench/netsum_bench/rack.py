@@ -140,7 +140,8 @@ class Rack(Place):
         return {q["dev"]: q["bytes"] for q in json.loads(listed.stdout) if q["kind"] == "tbf"}
 
     def all_link_bytes(self):
-        """Bytes that each host's link has carried so far, {"w0": {"in": ..., "out": ...}, "s0-p1": ...}, if links have rates."""
+        """Bytes that each host's link has carried so far, {"w0": {"in": ..., "out": ...}, "s0-p1": ...}, if links have
+        rates."""
         carried = {}
         for link in (one["id"] for one in self.status()["links"]):
             node, _, port = link.partition("-p")

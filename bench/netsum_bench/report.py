@@ -41,7 +41,8 @@ def jain(values):
 
 
 def is_below(mine, other):
-    """Whether the times of one cell (`low` and `high`: percentiles) are below those of the other, and not only their medians."""
+    """Whether the times of one cell (`low` and `high`: percentiles) are below those of the other, and not only their
+    medians."""
     return mine["high"] < other["low"]
 
 
@@ -132,10 +133,10 @@ class Row:
 
 @dataclasses.dataclass
 class Table:
-    """A row for all records that are alike in the fields `rows`; `columns` are headings, each with a function of a Row. `across`: fields
-    for each of whose values there is a further column, with its heading and cell (functions of these values, and of a Row).
-    `wanted`: which rows there are. `order`: a key to sort rows by; without it they stay in the order of the records. `transposed`:
-    columns and rows change places."""
+    """A row for all records that are alike in the fields `rows`; `columns` are headings, each with a function of a Row.
+    `across`: fields for each of whose values there is a further column, with its heading and cell (functions of these
+    values, and of a Row). `wanted`: which rows there are. `order`: a key to sort rows by; without it they stay in the
+    order of the records. `transposed`: columns and rows change places."""
 
     rows: tuple
     columns: list

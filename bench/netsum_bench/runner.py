@@ -1,7 +1,8 @@
 """The one runner: a case is a product of axes, which its lab measures turn by turn; the records go to a file.
 
-The last axis of a case, which are the systems, takes turns: in each round every system is measured once, and another one is first, so that
-whatever else the machine does falls on all of them. A failure costs one turn. A budget ends the run between two turns.
+The last axis of a case, which are the systems, takes turns: in each round every system is measured once, and another
+one is first, so that whatever else the machine does falls on all of them. A failure costs one turn. A budget ends the
+run between two turns.
 """
 
 import dataclasses
@@ -108,8 +109,8 @@ class Run:
     """One run of a case: what its lab may ask and tell."""
 
     def __init__(self, case, axes, netsum, path, budget=None, say=print):
-        """`axes`: those of this run; ValueError if they do not go together. `path`: of the records. `budget`: minutes after which no further
-        turn begins, or None."""
+        """`axes`: those of this run; ValueError if they do not go together. `path`: of the records. `budget`: minutes
+        after which no further turn begins, or None."""
         self.case, self.axes, self.netsum, self.path, self.budget = case, axes, netsum, path, budget
         self.turns = turns_of(case, axes)
         self.rounds = len(axes.get("round", [0]))

@@ -46,9 +46,9 @@ def zipf_shares(units, density):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """`density`: of the units of a rank that are not zero. `overlap`: whether they are at the same places on all ranks ("full"),
-    at places of its own for each rank ("none"), or at random ones. The pattern "zipf" is rows of an embedding whose
-    frequencies are those of words, so ranks have the frequent ones in common."""
+    """`density`: of the units of a rank that are not zero. `overlap`: whether they are at the same places on all ranks
+    ("full"), at places of its own for each rank ("none"), or at random ones. The pattern "zipf" is rows of an embedding
+    whose frequencies are those of words, so ranks have the frequent ones in common."""
 
     pattern: str
     overlap: str
@@ -82,8 +82,8 @@ class Case:
         return own < self.density * 2**32
 
     def rows_of(self, rank, ranks, iteration, begin=0, end=None):
-        """The rank's units among [begin, end) that are not zero, counted from `begin`, and their elements: whole numbers, so that
-        sums are exact in any order."""
+        """The rank's units among [begin, end) that are not zero, counted from `begin`, and their elements: whole
+        numbers, so that sums are exact in any order."""
         units = numpy.flatnonzero(self.mask(rank, ranks, iteration, begin, end))
         values = ((units + begin) * 7 + rank * 13 + iteration) % 999 + 1
         return units, numpy.repeat(values.astype(numpy.float32)[:, None], self.unit, axis=1)
@@ -97,8 +97,8 @@ class Case:
         return total.reshape(-1)
 
     def sizes(self, ranks, iteration=0):
-        """Elements of a rank (the average), elements of the union, blocks in which the union is, and the bits of the smallest index
-        of the union's elements and of its units."""
+        """Elements of a rank (the average), elements of the union, blocks in which the union is, and the bits of the
+        smallest index of the union's elements and of its units."""
         masks = [self.mask(rank, ranks, iteration) for rank in range(ranks)]
         union = numpy.logical_or.reduce(masks)
         elements = numpy.repeat(union, self.unit)

@@ -1,5 +1,5 @@
-"""What is compared: each system measures a collective, an all-reduce unless a subclass says otherwise, among the workers of one place
-that is up (rack.py). SYSTEMS lists them, with the names of the records and the tables."""
+"""What is compared: each system measures a collective, an all-reduce unless a subclass says otherwise, among the
+workers of one place that is up (rack.py). SYSTEMS lists them, with the names of the records and the tables."""
 
 import contextlib
 import dataclasses
@@ -71,8 +71,9 @@ class Tuned:
 
 class Netsum(Tuned):
     """netsum, each measurement a run of `netsum bench` on every worker. `place`: where the sums are made, in the
-    "switch", by "shards" embedded in the workers, on a spare host and by shards as planned ("mix"), or in the "memory" that
-    the workers share. `lane_bits`: of elements on the wire, 0 for the type's usual ones. `compress`: what --compress takes. Settings are that its threads poll for long, for small tensors, and how many engine threads each
+    "switch", by "shards" embedded in the workers, on a spare host and by shards as planned ("mix"), or in the "memory"
+    that the workers share. `lane_bits`: of elements on the wire, 0 for the type's usual ones. `compress`: what
+    --compress takes. Settings are that its threads poll for long, for small tensors, and how many engine threads each
     worker has, where the machine has more cores than workers."""
 
     collective = "allreduce"
@@ -123,8 +124,8 @@ class Netsum(Tuned):
 
     @contextlib.contextmanager
     def polling(self):
-        """As Open MPI does as installed: the flags of the workers. The rack's aggregator does not poll, another one in the switch
-        does."""
+        """As Open MPI does as installed: the flags of the workers. The rack's aggregator does not poll, another one in
+        the switch does."""
         flags = ["--spin", self.POLLING.split()[-1]]
         if self.place == "switch" and self.rack.dataplane == "user" and not self.rack.multicast:
             with self.rack.another_in_switch(*flags) as address:
@@ -258,8 +259,8 @@ class Gloo(Tuned):
 
 
 class GlooOnLossyLinks(Gloo):
-    """A congestion control of TCP is a setting as well: with losses, what takes them for congestion is slow. Connections last as long
-    as the ranks, so that each setting has ranks of its own."""
+    """A congestion control of TCP is a setting as well: with losses, what takes them for congestion is slow.
+    Connections last as long as the ranks, so that each setting has ranks of its own."""
 
     TRIED = ("cubic", "bbr")
 
@@ -314,8 +315,8 @@ class OpenMpi(Tuned):
 
     @classmethod
     def flags(cls, setting):
-        """ "default" is Open MPI as installed: it polls without pause, bound to cores. With "yield" it yields, unbound. "no CMA":
-        ranks of one host do not read each other's memory, but copy through shared memory."""
+        """ "default" is Open MPI as installed: it polls without pause, bound to cores. With "yield" it yields, unbound.
+        "no CMA": ranks of one host do not read each other's memory, but copy through shared memory."""
         first, *more = setting.split(", ")
         flags = list(cls.YIELD) if first == "yield" else []
         for one in more:

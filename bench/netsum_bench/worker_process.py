@@ -12,10 +12,11 @@ import torch
 
 
 def begin_worker(description, timeout_s, backend=None):
-    """Begins a process that is one rank: reads its arguments, joins the process group, and says that it is ready, as a line of JSON.
+    """Begins a process that is one rank: reads its arguments, joins the process group, and says that it is ready, as a
+    line of JSON.
 
-    Its arguments are its rank, the number of ranks, and host:port of rank 0. If `backend` is None, the backend's name follows them.
-    timeout_s: of the operations of the group. Returns the arguments, with `backend`.
+    Its arguments are its rank, the number of ranks, and host:port of rank 0. If `backend` is None, the backend's name
+    follows them. timeout_s: of the operations of the group. Returns the arguments, with `backend`.
     """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("rank", type=int)

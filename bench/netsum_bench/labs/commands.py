@@ -41,8 +41,9 @@ def verified(report, iterations):
 
 @contextlib.contextmanager
 def verify(run, place, turns):
-    """Each turn is a new `netsum bench allreduce --verify MODE` with an aggregator of its own. Processor time of ranks is that of the timed
-    operations, of the aggregator that of the whole run, divided by the packets that it has received and sent."""
+    """Each turn is a new `netsum bench allreduce --verify MODE` with an aggregator of its own. Processor time of ranks
+    is that of the timed operations, of the aggregator that of the whole run, divided by the packets that it has
+    received and sent."""
 
     def measure(turn):
         count = turn["iterations"]
@@ -65,8 +66,9 @@ def predicted(report):
 
 @contextlib.contextmanager
 def predict(run, place, turns):
-    """Inputs whose scales recur (`steady`), that are normally distributed with a slowly changing deviation (`normal`), and whose scales never
-    recur (`varied`). Each turn is a new `netsum bench allreduce` with an aggregator of its own. Every result is verified."""
+    """Inputs whose scales recur (`steady`), that are normally distributed with a slowly changing deviation (`normal`),
+    and whose scales never recur (`varied`). Each turn is a new `netsum bench allreduce` with an aggregator of its own.
+    Every result is verified."""
 
     def measure(turn):
         count = next(count for limit, count in ITERATIONS_UP_TO if turn["bytes"] <= limit)
@@ -103,8 +105,9 @@ def add(counts, more):
 
 @contextlib.contextmanager
 def lies(run, place, turns):
-    """Runs `netsum simulate --lying` on all processors, piece by piece, and adds the counts up after each piece. A run in which something false
-    is delivered, something right refused, or a lie not noticed ends it, with the command that replays the run."""
+    """Runs `netsum simulate --lying` on all processors, piece by piece, and adds the counts up after each piece. A run
+    in which something false is delivered, something right refused, or a lie not noticed ends it, with the command that
+    replays the run."""
 
     def measure(turn):
         counts, done = {}, 0
@@ -205,8 +208,8 @@ def xdp_program():
 
 @contextlib.contextmanager
 def micro(run, place, turns):
-    """Builds and runs the microbenchmarks of bench/micro: kernels, tags, the planner, sparse tensors, compression, engine threads, sockets, the
-    XDP program (as root)."""
+    """Builds and runs the microbenchmarks of bench/micro: kernels, tags, the planner, sparse tensors, compression,
+    engine threads, sockets, the XDP program (as root)."""
     build_micro([turn["benchmark"] for turn in turns])
 
     def measure(turn):

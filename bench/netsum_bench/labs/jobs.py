@@ -58,8 +58,9 @@ def run_jobs(rack, turn, address, jobs, *flags):
 
 @contextlib.contextmanager
 def jobs(run, place, turns):
-    """Every job has two workers of its own, and the switch has one aggregator of one core for all. Measured are one job alone and all of them
-    together, and then all of them where there is room for half, with the policies wait and hosts. Every result is verified."""
+    """Every job has two workers of its own, and the switch has one aggregator of one core for all. Measured are one job
+    alone and all of them together, and then all of them where there is room for half, with the policies wait and hosts.
+    Every result is verified."""
     number = place["jobs"]
     with Rack(run.netsum, f"j{os.getpid()}", WORKERS_OF_A_JOB * number, place["rate"], 1500, "user") as rack:
         ours = f"{rack.switch_address()}:{PORT}"
@@ -115,9 +116,9 @@ def sums_per_second(rack, turn, aggregator):
 
 @contextlib.contextmanager
 def floods(run, place, turns):
-    """Two workers sum without end and a third floods their aggregator, which has one core: with packets without a key, or as a tenant with a job
-    of its own whose every packet is answered in full; or a port that nobody reads, which shows what the flood costs the machine. Every sum is
-    verified; 0 where none ends within the deadline."""
+    """Two workers sum without end and a third floods their aggregator, which has one core: with packets without a key,
+    or as a tenant with a job of its own whose every packet is answered in full; or a port that nobody reads, which
+    shows what the flood costs the machine. Every sum is verified; 0 where none ends within the deadline."""
     dataplane = place["dataplane"]
     with Rack(run.netsum, f"f{os.getpid()}", RANKS + 1, "none", 1500, "user") as rack:
         for worker in range(rack.workers):
@@ -318,8 +319,8 @@ SCENARIOS = {
 
 @contextlib.contextmanager
 def failures(run, place, turns):
-    """Every worker sums without end (`netsum bench allreduce`, every result verified); something is killed, stopped or cut off; what each rank
-    then says is timed from that moment. Figures are of the last rank to say it."""
+    """Every worker sums without end (`netsum bench allreduce`, every result verified); something is killed, stopped or
+    cut off; what each rank then says is timed from that moment. Figures are of the last rank to say it."""
     with Rack(run.netsum, f"x{os.getpid()}", place["workers"], place["rate"], 1500, place["dataplane"]) as rack:
 
         def measure(turn):

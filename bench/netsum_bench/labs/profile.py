@@ -250,8 +250,9 @@ def take(name, job):
 
 @contextlib.contextmanager
 def profile(run, place, turns):
-    """The cases: `worker` and `daemon`, a job of two ranks with an aggregator on loopback, `xdp`, four workers of a virtual rack whose switch sums in
-    the kernel, and `one-host`, four ranks in shared memory. The flame graphs are in build/profile."""
+    """The cases: `worker` and `daemon`, a job of two ranks with an aggregator on loopback, `xdp`, four workers of a
+    virtual rack whose switch sums in the kernel, and `one-host`, four ranks in shared memory. The flame graphs are in
+    build/profile."""
     yield lambda turn: take(turn["case"], Job(run.netsum, turn["bytes"], turn["iterations"], turn["keep"]))
 
 

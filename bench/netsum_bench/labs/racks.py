@@ -118,9 +118,10 @@ def cores_of_daemon():
 
 @contextlib.contextmanager
 def rack(run, place, turns):
-    """For each number of workers and link rate, two racks are up side by side, one whose switch adds in a daemon, one in XDP; everything
-    else runs in the first, whose last node is a spare host. First the peers' settings are tried at each size, and the best is taken.
-    Then the systems take turns, size by size and round by round. Every result is verified."""
+    """For each number of workers and link rate, two racks are up side by side, one whose switch adds in a daemon, one
+    in XDP; everything else runs in the first, whose last node is a spare host. First the peers' settings are tried at
+    each size, and the best is taken. Then the systems take turns, size by size and round by round. Every result is
+    verified."""
     systems = dict.fromkeys(turn["system"] for turn in turns)
     with contextlib.ExitStack() as stack:
         flags = ("--cores", place["cores"])
@@ -131,8 +132,8 @@ def rack(run, place, turns):
 
 @contextlib.contextmanager
 def one_host(run, place, turns):
-    """Ranks on this machine without a network between them. netsum and Open MPI use shared memory; Gloo, netsum with an aggregator, and
-    netsum with embedded shards use loopback."""
+    """Ranks on this machine without a network between them. netsum and Open MPI use shared memory; Gloo, netsum with an
+    aggregator, and netsum with embedded shards use loopback."""
     with Host(run.netsum, place["workers"]) as host, contextlib.ExitStack() as stack:
         host.serve()
         makers = {name: functools.partial(SYSTEMS[name].make, host) for name in run.axes["system"]}
@@ -148,9 +149,9 @@ ONE_AFTER_THE_OTHER = "one after the other, "
 
 @dataclasses.dataclass
 class Collective:
-    """`gloo`: what its settings call (gloo_worker.py). `large` and `small`: algorithms of Open MPI for such tensors, (module, number,
-    segment). `load`: how much each link must carry in its busier direction, of all parts together, whatever the algorithm, by the
-    number of workers."""
+    """`gloo`: what its settings call (gloo_worker.py). `large` and `small`: algorithms of Open MPI for such tensors,
+    (module, number, segment). `load`: how much each link must carry in its busier direction, of all parts together,
+    whatever the algorithm, by the number of workers."""
 
     title: str
     gloo: list
@@ -262,8 +263,8 @@ def without_size(turn):
 
 @contextlib.contextmanager
 def collectives(run, place, turns):
-    """Broadcast, all-gather, reduce-scatter, the last two at once (as in FSDP), and barrier. Sizes are those of all parts together. Every
-    result is verified."""
+    """Broadcast, all-gather, reduce-scatter, the last two at once (as in FSDP), and barrier. Sizes are those of all
+    parts together. Every result is verified."""
     kinds = {"gloo": GlooCollective, "openmpi": OpenMpiCollective}
     systems = dict.fromkeys(turn["system"] for turn in turns)
     with contextlib.ExitStack() as stack:
@@ -282,8 +283,8 @@ LOSSY_ITERATIONS = 3  # of a round
 
 @contextlib.contextmanager
 def loss(run, place, turns):
-    """Two racks of lossy links are up side by side, one whose switch adds in a daemon, one in XDP; Gloo runs in the first. Every link
-    loses single packets by chance, each way; every result is verified."""
+    """Two racks of lossy links are up side by side, one whose switch adds in a daemon, one in XDP; Gloo runs in the
+    first. Every link loses single packets by chance, each way; every result is verified."""
     opened, settings = {}, {}  # the best settings, by name and loss
     with contextlib.ExitStack() as stack:
         racks = {
@@ -326,8 +327,8 @@ SPARES = 8
 
 @dataclasses.dataclass
 class Placement:
-    """A row of the table. `rack`: of rack_flags(). `places`: the aggregators' nodes in it, all of them if None. `case`: of netsum
-    plan. `corrects`: whether a plan from a wrong rate is corrected; None: the rates are right."""
+    """A row of the table. `rack`: of rack_flags(). `places`: the aggregators' nodes in it, all of them if None. `case`:
+    of netsum plan. `corrects`: whether a plan from a wrong rate is corrected; None: the rates are right."""
 
     title: str
     rack: str
@@ -456,8 +457,9 @@ class Placed(Netsum):
 
 @contextlib.contextmanager
 def shares(run, place, turns):
-    """Virtual racks with spare hosts, several ports, unequal links and a slow switch are up side by side. For each placement the optimum is
-    that of `netsum plan` for the same rack. The bytes of every link are those of its token buckets, without those of joining."""
+    """Virtual racks with spare hosts, several ports, unequal links and a slow switch are up side by side. For each
+    placement the optimum is that of `netsum plan` for the same rack. The bytes of every link are those of its token
+    buckets, without those of joining."""
     sizes = {turn["system"]: turn["bytes"] for turn in turns}
     rack_of = {name: PLACEMENTS[name].rack if name in PLACEMENTS else PLACED_PEERS[name][1] for name in sizes}
     with contextlib.ExitStack() as stack:

@@ -114,10 +114,11 @@ def measure_one(rack, opened, system, case, number, link_s, idle):
 
 @contextlib.contextmanager
 def sparse(run, place, turns):
-    """For each case (pattern, overlap of the ranks, density) these systems sum the same tensors: netsum's sparse all-reduce of dense tensors and
-    of sparse ones (COO), its dense all-reduce, and Gloo's all-gather of sparse tensors. Gloo's and Open MPI's all-reduces of dense tensors do not
-    depend on what is in them, so they are measured once for each size. Every result is verified. Each record has the bytes that the byte model of
-    docs/sparse.md and OmniReduce's blocks of 256 elements need."""
+    """For each case (pattern, overlap of the ranks, density) these systems sum the same tensors: netsum's sparse
+    all-reduce of dense tensors and of sparse ones (COO), its dense all-reduce, and Gloo's all-gather of sparse tensors.
+    Gloo's and Open MPI's all-reduces of dense tensors do not depend on what is in them, so they are measured once for
+    each size. Every result is verified. Each record has the bytes that the byte model of docs/sparse.md and
+    OmniReduce's blocks of 256 elements need."""
     bits = rate_bits(place["rate"]) or 1e9
     workers, opened, numbers, done = place["workers"], {}, {}, set()
     with contextlib.ExitStack() as stack:

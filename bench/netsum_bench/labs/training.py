@@ -67,9 +67,10 @@ def training_record(system, result):
 
 @contextlib.contextmanager
 def training(run, place, turns):
-    """The recommender has a table of 200,000 items, whose gradient is a sparse tensor in the systems "-sparse", and otherwise dense. The systems
-    "-fsdp" train the language model by FSDP2 (fully_shard) instead of DDP; in "-fsdp-overlap" it communicates while it computes, with a group of its
-    own for reduce-scatters. All are compared with the first system."""
+    """The recommender has a table of 200,000 items, whose gradient is a sparse tensor in the systems "-sparse", and
+    otherwise dense. The systems "-fsdp" train the language model by FSDP2 (fully_shard) instead of DDP; in
+    "-fsdp-overlap" it communicates while it computes, with a group of its own for reduce-scatters. All are compared
+    with the first system."""
 
     def measure(turn):
         model, workers, rate, system = (turn[field] for field in ("model", "workers", "rate", "system"))
@@ -196,8 +197,9 @@ def compresses(system, model):
 
 
 def compression_turns(axes):
-    """All that is to be measured, what matters most first: all systems of interest at the first number of workers, rate and seed; few
-    systems at the other rates, and at the next number of workers; the spread over seeds; then everything else."""
+    """All that is to be measured, what matters most first: all systems of interest at the first number of workers, rate
+    and seed; few systems at the other rates, and at the next number of workers; the spread over seeds; then everything
+    else."""
     if axes["system"][0] != BASE:
         raise ValueError(f"the systems must begin with {BASE}: its time is that of the others")
     workers, rates, seeds = axes["workers"], axes["rate"], axes["seed"]
@@ -250,8 +252,8 @@ def compressed_task(turn, budget, seconds):
 
 
 class ChangingRack:
-    """The rack that is up, with the ranks of each backend that has been needed. Links with a rate can get another one; links without
-    one need a rack of their own."""
+    """The rack that is up, with the ranks of each backend that has been needed. Links with a rate can get another one;
+    links without one need a rack of their own."""
 
     def __init__(self, netsum):
         self._netsum, self._kind, self._rack, self._ranks = netsum, None, None, {}
@@ -339,14 +341,16 @@ def base_seconds(records, turn):
 
 @contextlib.contextmanager
 def compression(run, place, turns):
-    """Reductions: the ranks reduce 16 MiB of generated gradients, normally distributed and different on all ranks, as DistributedDataParallel does
-    in a step, on idle workers. Trainings: the base, netsum without compression, trains so many steps; what it takes for them is the time that all
-    others get, too. Each system trains at least these steps, and on until the time is over (for at most 4 times the steps). Held-out data are
-    evaluated on the way, outside the time. So there are a loss after equal steps, and one after equal time. After training, the last gradients are
+    """Reductions: the ranks reduce 16 MiB of generated gradients, normally distributed and different on all ranks, as
+    DistributedDataParallel does in a step, on idle workers. Trainings: the base, netsum without compression, trains so
+    many steps; what it takes for them is the time that all others get, too. Each system trains at least these steps,
+    and on until the time is over (for at most 4 times the steps). Held-out data are evaluated on the way, outside the
+    time. So there are a loss after equal steps, and one after equal time. After training, the last gradients are
     reduced on idle workers, too: "reduction" is encoding, sum and decoding.
 
-    With a budget of less than an hour, the language model and the recommender are smaller, and all train fewer steps. The first system must be
-    "netsum": its time is that of the others."""
+    With a budget of less than an hour, the language model and the recommender are smaller, and all train fewer steps.
+    The first system must be "netsum": its time is that of the others.
+    """
     kept = []
     with ChangingRack(run.netsum) as rack:
 
@@ -367,8 +371,8 @@ def compression(run, place, turns):
 
 
 def take_turns(ranks, asked, steps, turn):
-    """Trains so many steps of each system. `asked`: by system, what step_worker.py is asked for; `turn`: steps before the next one trains. The
-    times of all steps, of the slowest rank in each, and the last counts of a controller."""
+    """Trains so many steps of each system. `asked`: by system, what step_worker.py is asked for; `turn`: steps before
+    the next one trains. The times of all steps, of the slowest rank in each, and the last counts of a controller."""
     times, counts = {system: [] for system in asked}, {}
     while any(len(of) < steps for of in times.values()):
         for system, what in asked.items():
@@ -402,8 +406,9 @@ CONTROLLER_MODEL = {"width": 1024, "layers": 4, "batch": 64, "bucket_mb": 4}  # 
 
 @contextlib.contextmanager
 def controller(run, place, turns):
-    """The ranks train a model of 16 MiB of gradients with each fixed level and with "auto", which take turns of 10 steps. `netsum rack set --rate`
-    changes all links between two phases of so many steps. The first steps are a warm-up, and do not count."""
+    """The ranks train a model of 16 MiB of gradients with each fixed level and with "auto", which take turns of 10
+    steps. `netsum rack set --rate` changes all links between two phases of so many steps. The first steps are a
+    warm-up, and do not count."""
     settings = {system: CONTROLLED[system] for system in turns[0]["system"]}
     if AUTO in settings and place["trace"]:
         settings[AUTO] = {**settings[AUTO], "trace": place["trace"]}
@@ -441,8 +446,8 @@ HOOKS_MODEL = {
 
 @contextlib.contextmanager
 def hooks(run, place, turns):
-    """Ranks on this machine, summed in shared memory, train a model of many small buckets, with each method and both hooks, which take turns; once
-    alone, and once beside a thread of the same process that computes in Python."""
+    """Ranks on this machine, summed in shared memory, train a model of many small buckets, with each method and both
+    hooks, which take turns; once alone, and once beside a thread of the same process that computes in Python."""
     with Host(None, place["workers"]) as host:
         ranks = TorchRanks(host, "step_worker")
         host.resources.callback(ranks.close)
@@ -462,9 +467,10 @@ def hooks(run, place, turns):
 
 @contextlib.contextmanager
 def thresholds(run, place, turns):
-    """How many elements a threshold lets pass, in proportion to how many are wanted: on the gradients of every layer of trained models. Each model is
-    trained on this machine by one process, without compression. Every compressor sees all gradients, and keeps a residual of its own. The exact top-k
-    is beside the estimated thresholds; layers too small for a sample have an exact one anyway."""
+    """How many elements a threshold lets pass, in proportion to how many are wanted: on the gradients of every layer of
+    trained models. Each model is trained on this machine by one process, without compression. Every compressor sees all
+    gradients, and keeps a residual of its own. The exact top-k is beside the estimated thresholds; layers too small for
+    a sample have an exact one anyway."""
     from netsum_bench.labs import gradients  # which imports torch
 
     yield lambda turn: gradients.measure(turn["model"], turn["steps"], turn["ratio"], turn["seed"])

@@ -51,7 +51,8 @@ def seconds_to(record, loss):
 
 
 def time_to_loss(of_system, base_of):
-    """The median of the seconds to the loss that the base has after equal steps; with how many seeds have reached it, if not all."""
+    """The median of the seconds to the loss that the base has after equal steps; with how many seeds have reached it,
+    if not all."""
     compared = [r for r in of_system if r["seed"] in base_of]
     reached = [seconds_to(r, after_steps(base_of[r["seed"]])["loss"]) for r in compared]
     found = [seconds for seconds in reached if seconds is not None]

@@ -262,8 +262,9 @@ def papers(records):
 
 
 def side_by_side(columns, ratios, where=""):
-    """A table of the times of some systems, side by side, where all of them are measured. `columns`: headings, each with systems of which the
-    fastest counts; `ratios`: headings, each with the numbers of two columns. `where` goes before the place."""
+    """A table of the times of some systems, side by side, where all of them are measured. `columns`: headings, each
+    with systems of which the fastest counts; `ratios`: headings, each with the numbers of two columns. `where` goes
+    before the place."""
 
     def rows(records):
         found = cells(records)
