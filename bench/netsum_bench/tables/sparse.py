@@ -172,6 +172,7 @@ def plots(records):
         axes.set_yscale("log")
         axes.set(xlabel="bound of the byte model, ms", ylabel="time of the slowest rank, median, ms", title="8 workers")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=7)
+        if axes.lines:
+            axes.legend(fontsize=7)
 
     yield plot(draw)
