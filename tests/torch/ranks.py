@@ -1,11 +1,17 @@
 """Runs a function as every rank of a process group, in processes forked from this one.
 
 Forking saves the seconds that importing torch takes. It is safe only while this process has no threads, so nothing
-may compute with torch outside run().
+may compute with torch outside run(). What the ranks import when they first need it is imported here, once for all.
+
+A rank that does not end in time is killed; its error has the Python stacks of all its threads.
 """
 
 import contextlib
 import datetime
+import encodings.idna  # noqa: F401  (by socket.getaddrinfo)
+import faulthandler
+import itertools
+import json
 import multiprocessing
 import os
 import pathlib
@@ -16,12 +22,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 import traceback
 from dataclasses import dataclass
 from typing import Any
 
 import netsum.torch
+import torch._dynamo  # by optimizers and DistributedDataParallel: seconds
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
@@ -30,6 +38,7 @@ import torch
 WORLD_SIZE = 4
 DEADLINE_S = 120
 EXIT_DEADLINE_S = 30
+STACKS_DEADLINE_S = 5
 torch.set_num_threads(1)  # no pool of threads here, where the ranks are forked from; they share few cores anyway
 CONTEXT = multiprocessing.get_context("fork")
 
@@ -64,29 +73,48 @@ def run_all_outcomes(function, *, world_size=WORLD_SIZE, backend="netsum", timeo
     `env` is added to the environment of every rank, or, as a list, of each rank its own.
     """
     envs = env if isinstance(env, list) else [env] * world_size
+    assert_no_threads()
     # The last rank to let go of the store removes its file, perhaps while we clean up.
     with tempfile.TemporaryDirectory(prefix="netsum-test-", ignore_cleanup_errors=True) as folder:
-        processes = []
+        started = []
         for rank in range(world_size):
             receiver, sender = CONTEXT.Pipe(duplex=False)
             process = CONTEXT.Process(
-                target=_rank_main,
-                args=(function, rank, world_size, backend, timeout_s, envs[rank], f"{folder}/store", sender),
+                target=_rank_main, args=(function, rank, world_size, backend, timeout_s, envs[rank], folder, sender)
             )
             process.start()
             sender.close()
-            processes.append((process, receiver))
+            started.append(_Rank(process, receiver, pathlib.Path(folder, f"stacks-{rank}")))
         deadline = time.monotonic() + DEADLINE_S
-        return [_collect(process, receiver, deadline) for process, receiver in processes]
+        return [_collect(rank, started, deadline) for rank in started]
 
 
-def _rank_main(function, rank, world_size, backend, timeout_s, env, store, sender):
+def assert_no_threads():
+    """Of this process, which is about to fork ranks: a lock that another thread holds would stay locked in them."""
+    end = time.monotonic() + STACKS_DEADLINE_S
+    while len(tasks := os.listdir("/proc/self/task")) > 1:  # one that has been joined may still be there
+        names = [pathlib.Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in tasks]
+        python = [thread.name for thread in threading.enumerate()]
+        assert time.monotonic() < end, f"ranks are forked from a process with threads: {names}, in Python {python}"
+        time.sleep(0.01)
+
+
+@dataclass
+class _Rank:
+    process: Any
+    receiver: Any
+    stacks: pathlib.Path  # where the process writes its Python stacks when it gets SIGUSR1
+
+
+def _rank_main(function, rank, world_size, backend, timeout_s, env, folder, sender):
     os.environ.update(env or {})
+    stacks = open(f"{folder}/stacks-{rank}", "w", encoding="utf-8")  # noqa: SIM115  (open as long as this process is there)
+    faulthandler.register(signal.SIGUSR1, stacks)
     outcome = Outcome()
     try:
         dist.init_process_group(
             backend,
-            init_method=f"file://{store}",
+            init_method=f"file://{folder}/store",
             rank=rank,
             world_size=world_size,
             timeout=datetime.timedelta(seconds=timeout_s),
@@ -102,23 +130,39 @@ def _rank_main(function, rank, world_size, backend, timeout_s, env, store, sende
         dist.destroy_process_group()
 
 
-def _collect(process, receiver, deadline):
-    outcome = None
-    with receiver, contextlib.suppress(EOFError):  # the end of the pipe: the rank is dead or about to be
-        if receiver.poll(max(0.0, deadline - time.monotonic())):
-            outcome = pickle.loads(receiver.recv_bytes())
+def _collect(rank, started, deadline):
+    process, outcome = rank.process, None
+    with rank.receiver, contextlib.suppress(EOFError):  # the end of the pipe: the rank is dead or about to be
+        if rank.receiver.poll(max(0.0, deadline - time.monotonic())):
+            outcome = pickle.loads(rank.receiver.recv_bytes())
         else:
-            process.kill()
-            process.join()
-            return Outcome(error=f"the rank had not ended after {DEADLINE_S} s and was killed", error_type="Hung")
+            return _killed(rank, started, f"the rank had not ended after {DEADLINE_S} s and was killed")
     process.join(EXIT_DEADLINE_S)
     if process.is_alive():
-        process.kill()
-        process.join()
-        return Outcome(error="the rank did not exit after its work was done", error_type="Hung")
+        return _killed(rank, started, "the rank did not exit after its work was done")
     outcome = outcome or Outcome(error="the rank died", error_type="Died")
     outcome.exit_code = process.exitcode
     return outcome
+
+
+def _killed(rank, started, why):
+    """Kills the rank; the reason gets its stacks. Those of the others are taken now, too: they go on when this one is dead."""
+    for one in started:
+        if one.process.is_alive() and one.stacks.exists() and not one.stacks.stat().st_size:
+            os.kill(one.process.pid, signal.SIGUSR1)
+    end = time.monotonic() + STACKS_DEADLINE_S
+    while not (stacks := _written(rank.stacks)) and rank.process.is_alive() and time.monotonic() < end:
+        time.sleep(0.1)
+    rank.process.kill()
+    rank.process.join()
+    return Outcome(error=f"{why}\n{stacks or 'It has not written its stacks.'}", error_type="Hung")
+
+
+def _written(path):
+    """The text of the file when it has not grown for a moment."""
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    time.sleep(0.2)
+    return before if path.exists() and path.stat().st_size == len(before.encode()) else ""
 
 
 def meet(name="all are here"):
@@ -233,6 +277,56 @@ def run_script(text, *arguments, launcher=(), env=None, flags=()):
             env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
             check=False,
         )
+
+
+class Scripts:
+    """Runs scripts as processes of Python that have imported torch already (fork_scripts.py)."""
+
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="netsum-test-")
+        self.server = subprocess.Popen(
+            [sys.executable, pathlib.Path(__file__).with_name("fork_scripts.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.stdin.close()
+        self.server.wait(EXIT_DEADLINE_S)
+        self.server.stdout.close()
+        self.folder.cleanup()
+
+    def run(self, *scripts):
+        """Runs all at the same time, each (text, arguments, environment); returns them as run_script() does."""
+        paths = [[f"{self.folder.name}/{index}-{name}" for name in ("out", "err")] for index in range(len(scripts))]
+        orders = [
+            {"script": text, "arguments": arguments, "environment": {**os.environ, **env}, "output": out, "errors": err}
+            for (text, arguments, env), (out, err) in zip(scripts, paths, strict=True)
+        ]
+        for path in itertools.chain(*paths):
+            pathlib.Path(path).write_text("", encoding="utf-8")
+        self.server.stdin.write(json.dumps({"deadline_s": DEADLINE_S, "scripts": orders}) + "\n")
+        self.server.stdin.flush()
+        ended = [
+            subprocess.CompletedProcess(
+                [], code, *(pathlib.Path(path).read_text(encoding="utf-8") for path in of_script)
+            )
+            for code, of_script in zip(json.loads(self.server.stdout.readline()), paths, strict=True)
+        ]
+        hung = any(one.returncode is None for one in ended)
+        assert not hung, f"a script had not ended after {DEADLINE_S} s and was killed: {ended}"
+        return ended
+
+    def run_ranks(self, *texts, arguments=()):
+        """One rank of each text: they meet as torchrun's."""
+        port = free_port()
+        common = {"WORLD_SIZE": str(len(texts)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        return self.run(*((text, arguments, {"RANK": str(rank), **common}) for rank, text in enumerate(texts)))
 
 
 def scaled_steps(scaler, model, optimizer, batches, loss_of):

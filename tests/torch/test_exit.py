@@ -108,52 +108,75 @@ work.wait()
 """
 
 
+ENDINGS = ("destroy", "nothing", "sys_exit", "exception", "in_flight")
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    with ranks.Scripts() as running:
+        yield running
+
+
+def assert_ended(ending, returncodes, output, errors):
+    assert output.count("summed") == 2, errors
+    if ending == "exception":
+        assert set(returncodes) == {1} and "KeyError" in errors, errors
+    else:
+        assert set(returncodes) == {0}, errors
+
+
+@pytest.mark.all_ways
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_ends(scripts, ending):
+    ended = scripts.run_ranks(SCRIPT, SCRIPT, arguments=["netsum", ending])
+    output, errors = ("".join(getattr(one, name) for one in ended) for name in ("stdout", "stderr"))
+    assert_ended(ending, [one.returncode for one in ended], output, errors)
+
+
+# Each is three new interpreters that import torch: 9 s of processor time.
 @pytest.mark.parametrize(
     "ending",
-    ["destroy", "nothing", pytest.param("sys_exit", marks=pytest.mark.soak), "exception", "in_flight"],  # seconds each
+    [
+        "exception",  # after which torchrun ends the other rank itself
+        *(pytest.param(ending, marks=pytest.mark.soak) for ending in ENDINGS if ending != "exception"),
+    ],
 )
 def test_torchrun(ending):
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(ranks.free_port())]
     result = ranks.run_script(SCRIPT, "netsum", ending, launcher=launcher)
-    assert result.stdout.count("summed") == 2, result.stderr
+    assert_ended(ending, [result.returncode], result.stdout, result.stderr)
     if ending == "exception":
-        assert result.returncode == 1 and "KeyError" in result.stderr, result.stderr
         # torchrun ends with SIGTERM whoever is left when the first rank has failed; nobody may crash.
         assert not re.search(r"signal (6|7|8|11)\b|SIG(ABRT|BUS|FPE|SEGV)", result.stderr), result.stderr
-    else:
-        assert result.returncode == 0, result.stderr
 
 
-def run_two(*texts, flags=((), ())):
-    port = ranks.free_port()
-
-    def run_rank(rank):
-        env = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        return ranks.run_script(texts[rank], env=env, flags=flags[rank])
-
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        return list(pool.map(run_rank, range(2)))
-
-
-def test_a_sum_in_flight_when_the_script_ends():
-    first, second = run_two(IN_FLIGHT_AT_THE_END, IN_FLIGHT_AT_THE_END)
+@pytest.mark.all_ways
+def test_a_sum_in_flight_when_the_script_ends(scripts):
+    first, second = scripts.run_ranks(IN_FLIGHT_AT_THE_END, IN_FLIGHT_AT_THE_END)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert second.stdout == "summed 2.0\n"
 
 
 def test_an_error_in_an_interactive_session():
-    survivor, interactive = run_two(SURVIVOR, INTERACTIVE, flags=((), ("-i",)))
+    port = ranks.free_port()
+
+    def run_rank(rank):
+        env = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        return ranks.run_script((SURVIVOR, INTERACTIVE)[rank], env=env, flags=((), ("-i",))[rank])
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        survivor, interactive = pool.map(run_rank, range(2))
     assert "KeyError" in interactive.stderr
     assert survivor.stdout.split() == ["noticed", "peer_lost", "1"], survivor.stderr
 
 
-def test_exception_in_one_rank_ends_the_others():
-    survivor, failed = run_two(SURVIVOR, SURVIVOR)
+@pytest.mark.all_ways
+def test_exception_in_one_rank_ends_the_others(scripts):
+    survivor, failed = scripts.run_ranks(SURVIVOR, SURVIVOR)
     assert failed.returncode == 1 and "KeyError" in failed.stderr
     assert survivor.stdout.split() == ["noticed", "aborted", "1"], survivor.stderr
 
 
-def test_callback_that_runs_when_the_script_ends():
-    env = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ranks.free_port())}
-    result = ranks.run_script(SLOW_CALLBACK, env=env)
+def test_callback_that_runs_when_the_script_ends(scripts):
+    (result,) = scripts.run_ranks(SLOW_CALLBACK)
     assert (result.returncode, result.stdout) == (0, "called back\n"), result.stderr

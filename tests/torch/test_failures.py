@@ -14,7 +14,6 @@ import threading
 import netsum.torch
 import pytest
 import ranks
-import torch._dynamo  # see test_training
 import torch.distributed as dist
 import torch.utils.data
 from ranks import WORLD_SIZE
@@ -360,34 +359,37 @@ def test_data_loader_workers_hold_no_socket_of_their_rank(where):
             assert not sockets & before
 
 
+# By hand what DistributedDataParallel and an optimizer do: they import much more of torch. test_training_outlives_its_aggregator
+# and tests/chaos train with them.
 RESTARTED = """
 import os, signal, sys
 import torch
 import torch.distributed as dist
 import netsum.torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("netsum")
 rank = dist.get_rank()
 torch.manual_seed(1)
-model = DistributedDataParallel(nn.Linear(8, 4))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+model = nn.Linear(8, 4)
+momenta = [torch.zeros_like(p) for p in model.parameters()]
 checkpoint, first = sys.argv[1], 0
 if os.path.exists(checkpoint):
     state = torch.load(checkpoint)
-    model.module.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    first = state["step"]
+    model.load_state_dict(state["model"])
+    momenta, first = state["momenta"], state["step"]
 for step in range(first, 12):
-    if step == 6 and rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and sys.argv[2] == "kill":
+    if step == 6 and rank == 1 and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
         os.kill(os.getpid(), signal.SIGKILL)
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * step + rank))
-    optimizer.zero_grad()
+    model.zero_grad()
     model(x).square().mean().backward()
-    optimizer.step()
+    for parameter, momentum in zip(model.parameters(), momenta):
+        dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+        momentum.mul_(0.9).add_(parameter.grad)
+        parameter.data.sub_(momentum, alpha=0.1)
     if rank == 0:
-        state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+        state = {"model": model.state_dict(), "momenta": momenta, "step": step + 1}
         torch.save(state, checkpoint + ".part")
         os.replace(checkpoint + ".part", checkpoint)
 total = sum(p.double().sum() for p in model.parameters()).item()
@@ -400,16 +402,20 @@ dist.destroy_process_group()
 def test_torchrun_restarts_from_the_checkpoint(tmp_path):
     """torchrun --max-restarts: the same weights as without the kill."""
 
-    def train(ending):
-        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1"]
-        launcher += ["--master-port", str(ranks.free_port()), "--monitor-interval", "0.1"]
-        result = ranks.run_script(RESTARTED, str(tmp_path / ending), ending, launcher=launcher)
-        assert result.returncode == 0, result.stderr
-        lines = re.findall(r"rank (\d) from step (\d+): (\S+)", result.stdout)
-        assert {rank for rank, _, _ in lines} == {"0", "1"}, result.stdout
-        assert len({total for _, _, total in lines}) == 1, result.stdout
+    def starts_and_total(text):
+        lines = re.findall(r"rank (\d) from step (\d+): (\S+)", text)
+        assert {rank for rank, _, _ in lines} == {"0", "1"}, text
+        assert len({total for _, _, total in lines}) == 1, text
         return {int(first) for _, first, _ in lines}, lines[0][2]
 
-    starts, killed = train("kill")
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1"]
+    launcher += ["--master-port", str(ranks.free_port()), "--monitor-interval", "0.1"]
+    restarted = ranks.run_script(RESTARTED, str(tmp_path / "killed"), launcher=launcher)
+    assert restarted.returncode == 0, restarted.stderr
+    starts, total = starts_and_total(restarted.stdout)
     assert starts <= {5, 6} and len(starts) == 1, starts
-    assert train("whole") == ({0}, killed)
+
+    with ranks.Scripts() as scripts:
+        whole = scripts.run_ranks(RESTARTED, RESTARTED, arguments=[str(tmp_path / "whole")])
+    assert [one.returncode for one in whole] == [0, 0], whole
+    assert starts_and_total("".join(one.stdout for one in whole)) == ({0}, total)
