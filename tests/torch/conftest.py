@@ -1,8 +1,8 @@
 """Which way the ranks' sums go, and a count of the tests of PyTorch's own suite, for the record."""
 
 import collections
-import contextlib
 import os
+import zlib
 
 import pytest
 
@@ -17,22 +17,26 @@ RECORD = "build/pytorch-suite-{backend}-{world_size}-{where}.txt"
 # an aggregator alone.
 WAYS = {"network": "0", "shared_memory": "1", "daemon": "0"}
 _NETWORK_AND_MEMORY = ("network", "shared_memory")
-WAYS_OF = {
+# Files whose tests run in several ways. What depends on the way runs in all of them. Of the other files, each test runs in one
+# way, which its name determines, so that all ways have their share; the others are soak tests.
+ALL_WAYS_OF = {
+    "test_failures": _NETWORK_AND_MEMORY,
+    "test_collectives": tuple(WAYS),
+    "test_operators": tuple(WAYS),
+}
+ONE_WAY_OF = {
     "test_operations": _NETWORK_AND_MEMORY,
     "test_training": _NETWORK_AND_MEMORY,
     "test_errors": _NETWORK_AND_MEMORY,
     "test_exit": _NETWORK_AND_MEMORY,
-    "test_failures": _NETWORK_AND_MEMORY,
-    "test_collectives": tuple(WAYS),
     "test_collective_calls": tuple(WAYS),
-    "test_operators": tuple(WAYS),
     "test_sharded_training": _NETWORK_AND_MEMORY,
     "test_sparse": _NETWORK_AND_MEMORY,
 }
 
 
 def pytest_generate_tests(metafunc):
-    ways = WAYS_OF.get(metafunc.module.__name__, ())
+    ways = {**ALL_WAYS_OF, **ONE_WAY_OF}.get(metafunc.module.__name__, ())
     if metafunc.definition.get_closest_marker("network") is not None:
         ways = ()
     elif metafunc.definition.get_closest_marker("shared_memory") is not None:
@@ -41,18 +45,45 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("way", ways, indirect=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
+def pytest_collection_modifyitems(items):
+    for item in items:
+        ways = ONE_WAY_OF.get(item.module.__name__, ()) if hasattr(item, "callspec") else ()
+        way = item.callspec.params.get("way") if ways else None
+        if way not in ways or item.get_closest_marker("all_ways") or item.get_closest_marker("shared_memory"):
+            continue
+        number = zlib.crc32(item.name.replace(way, "").encode())
+        if way != ways[number % len(ways)]:
+            item.add_marker(pytest.mark.soak)
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    """The address of an aggregator for the tests of a module."""
+    import ranks
+
+    with ranks.aggregator() as process:
+        yield process.address
+
+
 @pytest.fixture(autouse=True)
 def way(request, monkeypatch):
     """Set for all ranks that the test starts; tests that are not run in several ways test the network."""
     chosen = getattr(request, "param", "network")
     monkeypatch.setenv("NETSUM_SHARED_MEMORY", WAYS[chosen])
-    with contextlib.ExitStack() as stack:
-        if chosen == "daemon":
-            import ranks
+    if chosen == "daemon":
+        monkeypatch.setenv("NETSUM_AGGREGATOR", request.getfixturevalue("daemon"))
+        monkeypatch.setenv("NETSUM_SHARES", "off")  # otherwise shards take part
+    return chosen
 
-            monkeypatch.setenv("NETSUM_AGGREGATOR", stack.enter_context(ranks.aggregator()).address)
-            monkeypatch.setenv("NETSUM_SHARES", "off")  # otherwise shards take part
-        yield chosen
+
+@pytest.fixture(autouse=True)
+def no_threads():
+    """Names the test that leaves a thread in this process, where the ranks of the next tests are forked from."""
+    import ranks
+
+    yield
+    ranks.assert_no_threads()
 
 
 @pytest.fixture
@@ -65,6 +96,7 @@ def store_port():
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "all_ways: depends on the way, and runs in all of them")
     config.addinivalue_line("markers", "network: is not run both ways, but over the network")
     config.addinivalue_line(
         "markers", "shared_memory: is not run both ways, but in shared memory, which takes less time"
