@@ -255,6 +255,11 @@ USE_NETSUM = (
     "test_static_graph_api_cpu",
 )
 
+# Of those, repeats of others in a group that is made anew of all ranks. They run with all tests only.
+REPEATS = frozenset(
+    f"test_{kind}_full_group_{op}" for kind in ("all_reduce", "all_reduce_coalesced", "reduce") for op in ("max", "min")
+)
+
 # What keeps them from running where there are eight ranks.
 _WITH_EIGHT_RANKS = {
     "test_monitored_barrier_failure_order": _BY_NAME,

@@ -134,7 +134,18 @@ def test_ranks_of_another_past_are_in_the_same_step(python):
     ranks.run(on_rank)
 
 
-@pytest.mark.parametrize("method", [*SHARED, "topk", "natural", "qsgd", "bf16"])
+# One of each way to agree; the others are soak tests.
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("randomk", "int8", "powersgd", "topk", "natural", "bf16"),
+        *(
+            pytest.param(name, marks=pytest.mark.soak)
+            for name in [*SHARED, "qsgd"]
+            if name not in ("randomk", "int8", "powersgd")
+        ),
+    ],
+)
 def test_ranks_in_different_steps_are_told_at_once(method):
     def on_rank(rank):
         model = wrapped(Chosen())

@@ -261,18 +261,21 @@ def test_the_step_is_skipped_on_every_rank(method):
     )
 
 
-@pytest.mark.parametrize("method", CODES)
-def test_training_with_codes_ends_near_the_uncompressed_loss(method):
+@pytest.mark.parametrize(
+    "methods", [["natural", "chunktopk"], pytest.param(list(CODES), marks=pytest.mark.soak)], ids=["some", "all"]
+)
+def test_training_with_codes_ends_near_the_uncompressed_loss(methods):
     def on_rank(rank):
-        untrained, plain = train(rank, None, 0)[1], train(rank, None, 150)[1]
-        weights, loss = train(rank, method, 150, **({"ratio": 0.1} if method in SPARSE else {}))
-        return weights, untrained, plain, loss
+        def trained(method):
+            return train(rank, method, 150, **({"ratio": 0.1} if method in SPARSE else {}))
 
-    results = ranks.run(on_rank, world_size=2)
-    assert torch.equal(results[0][0], results[1][0])
-    _, untrained, plain, loss = results[0]
+        return train(rank, None, 0)[1], train(rank, None, 150)[1], [trained(method) for method in methods]
+
+    (untrained, plain, results), (_, _, others) = ranks.run(on_rank, world_size=2)
     assert plain < 0.1 * untrained
-    assert loss < plain + 0.05 * untrained
+    for method, (weights, loss), (other_weights, _) in zip(methods, results, others, strict=True):
+        assert torch.equal(weights, other_weights), method
+        assert loss < plain + 0.05 * untrained, method
 
 
 @pytest.mark.parametrize("method", CODES)

@@ -13,7 +13,6 @@ import urllib.request
 import netsum.torch
 import pytest
 import ranks
-import torch._dynamo  # optimizers import it when first used: seconds, in every rank, if it is not here already
 import torch.distributed as dist
 from netsum.torch import _control, _group
 from ranks import WORLD_SIZE

@@ -3,7 +3,6 @@
 import netsum.torch
 import pytest
 import ranks
-import torch._dynamo  # optimizers import it when first used: seconds, in every rank, if it is not here already
 from test_compress_gather import chunk_top_k
 from torch.nn.parallel import DistributedDataParallel
 

@@ -5,7 +5,6 @@ import copy
 import netsum.torch
 import pytest
 import ranks
-import torch._dynamo  # optimizers import it when first used: seconds, in every rank, if it is not here already
 from test_compress import COMPRESSED, SHAPES, Chosen, batch, make_model
 from torch.nn.parallel import DistributedDataParallel
 

@@ -5,7 +5,6 @@ import contextlib
 import netsum.torch
 import pytest
 import ranks
-import torch._dynamo  # see test_training
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
@@ -85,27 +84,44 @@ def sgd(parameters):
 _gloo = {}  # what Gloo gives, by the name of the training
 
 
-def assert_same_training(name, on_rank, tolerance, world_size, calls):
-    """Runs it on both backends. on_rank() returns the losses and the final parameters, equal on all ranks."""
+def assert_same_trainings(trainings, world_size=4):
+    """Runs them on both backends, each in one group: DTensor finds its plans only once there.
+
+    {name: (on_rank, tolerance, calls)}: on_rank() returns the losses and the final parameters, equal on all ranks; netsum has carried
+    out at least the calls of these names.
+    """
 
     def on_netsum(rank):
-        result = on_rank(rank)
-        stats = netsum.torch.stats()
-        assert stats["gloo_calls"] == {}, stats["gloo_calls"]
-        assert calls <= set(stats["netsum_calls"]), stats["netsum_calls"]
-        return result
+        results = []
+        for name, (on_rank, _, expected) in trainings.items():
+            before = ranks.calls()
+            results.append(on_rank(rank))
+            stats = netsum.torch.stats()
+            assert stats["gloo_calls"] == {}, (name, stats["gloo_calls"])
+            done = {call for call, count in stats["netsum_calls"].items() if count > before.get(call, 0)}
+            assert expected <= done, (name, done)
+        return results
 
-    ours = ranks.run(on_netsum, world_size=world_size)
-    if name not in _gloo:
-        _gloo[name] = ranks.run(
-            lambda rank: (*on_rank(rank), parameters_of(make_model())), world_size=world_size, backend="gloo"
-        )
-    for rank, ((losses, weights), (gloo_losses, gloo_weights, start)) in enumerate(zip(ours, _gloo[name], strict=True)):
-        assert torch.equal(weights, ours[0][1]), f"rank {rank} has other weights than rank 0"
-        moved = (gloo_weights - start).norm()
-        assert moved > 0.05
-        assert (weights - gloo_weights).norm() < tolerance * moved
-        assert torch.allclose(losses, gloo_losses, rtol=max(tolerance, 1e-4)), (losses, gloo_losses)
+    def on_gloo(rank):
+        return {name: trainings[name][0](rank) for name in trainings if name not in _gloo}, parameters_of(make_model())
+
+    of_ranks = ranks.run(on_netsum, world_size=world_size)
+    of_gloo = ranks.run(on_gloo, world_size=world_size, backend="gloo")
+    start = of_gloo[0][1]
+    for name in of_gloo[0][0]:
+        _gloo[name] = [results[name] for results, _ in of_gloo]
+    for index, (name, (_, tolerance, _)) in enumerate(trainings.items()):
+        ours = [results[index] for results in of_ranks]
+        for rank, ((losses, weights), (gloo_losses, gloo_weights)) in enumerate(zip(ours, _gloo[name], strict=True)):
+            assert torch.equal(weights, ours[0][1]), f"{name}: rank {rank} has other weights than rank 0"
+            moved = (gloo_weights - start).norm()
+            assert moved > 0.05, name
+            assert (weights - gloo_weights).norm() < tolerance * moved, name
+            assert torch.allclose(losses, gloo_losses, rtol=max(tolerance, 1e-4)), (name, losses, gloo_losses)
+
+
+def assert_same_training(name, on_rank, tolerance, world_size, calls):
+    assert_same_trainings({name: (on_rank, tolerance, calls)}, world_size)
 
 
 # --- FSDP2 ------------------------------------------------------------------------------------------------------
@@ -185,20 +201,30 @@ BOTH_WAYS = ("plain", "separate_group")
 ONE_WAY = tuple(name for name in FSDP2 if name not in BOTH_WAYS)
 
 
-def assert_same_fsdp2(name):
-    calls = FSDP2_CALLS if name != "separate_group" else {"all_gather_into_tensor"}
-    assert_same_training(f"fsdp2 {name}", lambda rank: fsdp2(rank, name), FSDP2[name][-1], 4, calls)
+def assert_same_fsdp2(names):
+    def training(name):
+        calls = FSDP2_CALLS if name != "separate_group" else {"all_gather_into_tensor"}
+        return lambda rank: fsdp2(rank, name), FSDP2[name][-1], calls
+
+    assert_same_trainings({f"fsdp2 {name}": training(name) for name in names})
 
 
-@pytest.mark.parametrize("name", BOTH_WAYS)
-def test_fully_shard(name):
-    assert_same_fsdp2(name)
+@pytest.mark.all_ways
+def test_fully_shard():
+    assert_same_fsdp2(BOTH_WAYS)
 
 
 @pytest.mark.shared_memory
-@pytest.mark.parametrize("name", ONE_WAY)
-def test_fully_shard_with_options(name):
-    assert_same_fsdp2(name)
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("accumulate", "clip", "divide_factor", "bfloat16", "reduce_float16"),
+        pytest.param(ONE_WAY, marks=pytest.mark.soak),
+    ],
+    ids=["some", "all"],
+)
+def test_fully_shard_with_options(names):
+    assert_same_fsdp2(names)
 
 
 @pytest.mark.shared_memory
@@ -213,20 +239,22 @@ def test_fully_shard_at_an_aggregator(monkeypatch):
         assert_same_training("fsdp2 plain", lambda rank: fsdp2(rank, "plain"), 1e-4, 4, FSDP2_CALLS)
 
 
-@pytest.mark.parametrize("name", ["plain", "divide_factor"])
-def test_hybrid_sharding(name):
+def test_hybrid_sharding():
     """Two groups of two that shard, and sums between them."""
 
-    def on_rank(rank):
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-        losses, weights = fsdp2(rank, name, mesh)
-        if dist.get_backend() == "netsum":
-            for dimension, call in {"shard": "reduce_scatter_tensor", "replicate": "all_reduce"}.items():
-                stats = netsum.torch.stats(mesh.get_group(dimension))
-                assert stats["netsum_calls"][call] > 0 and not stats["gloo_calls"]
-        return losses, weights
+    def training(name):
+        def on_rank(rank):
+            mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+            losses, weights = fsdp2(rank, name, mesh)
+            if dist.get_backend() == "netsum":
+                for dimension, call in {"shard": "reduce_scatter_tensor", "replicate": "all_reduce"}.items():
+                    stats = netsum.torch.stats(mesh.get_group(dimension))
+                    assert stats["netsum_calls"][call] > 0 and not stats["gloo_calls"]
+            return losses, weights
 
-    assert_same_training(f"hybrid {name}", on_rank, 1e-4, 4, set())
+        return on_rank, 1e-4, set()
+
+    assert_same_trainings({f"hybrid {name}": training(name) for name in ("plain", "divide_factor")})
 
 
 def test_a_checkpoint_of_fully_shard():
@@ -275,28 +303,34 @@ def overlapped(rank, name, in_flight=None):
     return losses, parameters_of(model)
 
 
-def assert_overlap_changes_no_bit(name):
+def assert_overlap_changes_no_bit(names):
     def on_rank(rank):
-        in_flight = []
-        result = overlapped(rank, name, in_flight)
-        return result, max(in_flight)
+        results = []
+        for name in names:
+            in_flight = []
+            results.append((fsdp2(rank, name), overlapped(rank, name, in_flight), max(in_flight)))
+        return results
 
-    plain = ranks.run(lambda rank: fsdp2(rank, name))
-    for ours, (other, in_flight) in zip(plain, ranks.run(on_rank), strict=True):
-        assert all(map(torch.equal, ours, other))
-        uses_at_once = name in ("reduce_bfloat16", "reduce_float16")
-        assert (in_flight > 0) != uses_at_once, in_flight
+    for results in ranks.run(on_rank):
+        for name, (plain, other, in_flight) in zip(names, results, strict=True):
+            assert all(map(torch.equal, plain, other)), name
+            uses_at_once = name in ("reduce_bfloat16", "reduce_float16")
+            assert (in_flight > 0) != uses_at_once, (name, in_flight)
 
 
-@pytest.mark.parametrize("name", BOTH_WAYS)
-def test_overlap_changes_no_bit(name):
-    assert_overlap_changes_no_bit(name)
+@pytest.mark.all_ways
+def test_overlap_changes_no_bit():
+    assert_overlap_changes_no_bit(BOTH_WAYS)
 
 
 @pytest.mark.shared_memory
-@pytest.mark.parametrize("name", ONE_WAY)
-def test_overlap_changes_no_bit_with_options(name):
-    assert_overlap_changes_no_bit(name)
+@pytest.mark.parametrize(
+    "names",
+    [("accumulate", "prefetch", "divide_by_size", "reduce_bfloat16"), pytest.param(ONE_WAY, marks=pytest.mark.soak)],
+    ids=["some", "all"],
+)
+def test_overlap_changes_no_bit_with_options(names):
+    assert_overlap_changes_no_bit(names)
 
 
 def test_overlap_outlives_a_backward_pass_that_fails():
@@ -318,9 +352,8 @@ def test_overlap_outlives_a_backward_pass_that_fails():
         losses = train(model, sgd(model.parameters()), rank)
         return losses, parameters_of(model)
 
-    waiting, overlapping = (ranks.run(lambda rank, o=overlap: on_rank(rank, o)) for overlap in (False, True))
-    for ours, other in zip(waiting, overlapping, strict=True):
-        assert all(map(torch.equal, ours, other))
+    for waiting, overlapping in ranks.run(lambda rank: [on_rank(rank, overlap) for overlap in (False, True)]):
+        assert all(map(torch.equal, waiting, overlapping))
 
 
 def test_overlap_needs_a_sharded_model():

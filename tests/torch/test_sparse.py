@@ -6,7 +6,6 @@ import itertools
 import netsum.torch
 import pytest
 import ranks
-import torch._dynamo  # optimizers import it when first used: seconds, in every rank, if it is not here already
 import torch.distributed as dist
 from ranks import WORLD_SIZE
 from torch.nn.parallel import DistributedDataParallel
