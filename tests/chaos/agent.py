@@ -2,6 +2,8 @@
 
 Reads lines of JSON, {"generation": 3, "env": {...}}; prints {"pid": ...} for each, and {"ended": ..., "pid": ...} when the
 process has ended (a negative number is a signal's). PyTorch is imported once, before the ranks are forked.
+
+With a number as third argument, it runs the training with so many ranks instead, once, and ends with 1 if one of them failed.
 """
 
 import ctypes
@@ -42,9 +44,17 @@ def start(folder, timeout_s, order):
         os._exit(status)
 
 
+def run_all(folder, timeout_s, size):
+    started = [start(folder, timeout_s, {"generation": 1, "env": {"RANK": str(rank)}}) for rank in range(size)]
+    statuses = [os.waitpid(pid, 0)[1] for pid in started]
+    return int(any(statuses))
+
+
 def main():
     folder, timeout_s = sys.argv[1], float(sys.argv[2])
     die_with_parent()
+    if len(sys.argv) > 3:
+        sys.exit(run_all(folder, timeout_s, int(sys.argv[3])))
     say(ready=True)
     with selectors.DefaultSelector() as selector:
         selector.register(sys.stdin, selectors.EVENT_READ)

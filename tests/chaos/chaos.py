@@ -21,6 +21,7 @@ import os
 import pathlib
 import random
 import signal
+import subprocess
 import sys
 import time
 
@@ -253,22 +254,18 @@ def train_undisturbed(options, steps, folder):
     """The same training on this host, in shared memory, nothing disturbing it: its digest at each checkpoint."""
     (folder / "stop_at").write_text(str(steps), encoding="utf-8")
     environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29499", "WORLD_SIZE": str(options.workers)}
-    with (folder / "log").open("w", encoding="utf-8") as log, contextlib.ExitStack() as stack:
-        agents = []
-        for rank in range(options.workers):
-            agent = Agent(
-                rank, [sys.executable, HERE / "agent.py", folder, TIMEOUT_S], clean_environment(environment), log
+    with (folder / "log").open("w", encoding="utf-8") as log:
+        try:
+            subprocess.run(
+                [sys.executable, HERE / "agent.py", folder, str(TIMEOUT_S), str(options.workers)],
+                stdout=log,
+                stderr=log,
+                timeout=START_S + 60 + steps,
+                env=clean_environment(environment),
+                check=True,
             )
-            stack.callback(agent.close)
-            agents.append(agent)
-        for agent in agents:
-            agent.wait(lambda a=agent: a.ready, START_S, "PyTorch")
-        for agent in agents:
-            agent.start(1, {"RANK": str(agent.rank)})
-        for agent in agents:
-            agent.wait(lambda a=agent: a.ended is not None, 60 + steps, "the undisturbed training")
-            if agent.ended != 0:
-                raise Broken(f"the undisturbed training failed: see {folder}")
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as failure:
+            raise Broken(f"the undisturbed training failed: {failure}, see {folder}") from failure
     return {n["step"]: n["digest"] for n in notes_of(folder, options.workers) if n["event"] == "checkpoint"}
 
 

@@ -50,7 +50,7 @@ def test_bad_arguments():
 @pytest.mark.parametrize(
     ("workers", "minutes", "seed"),
     [
-        pytest.param("3", "0.5", "5", id="short"),
+        pytest.param("3", "0.3", "5", id="short"),
         pytest.param(
             "4",
             "10",

@@ -7,6 +7,7 @@ import pathlib
 import time
 
 import netsum.torch
+import torch._dynamo  # by DistributedDataParallel and the optimizer: seconds, in every rank, if it is not here already
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 

@@ -63,6 +63,7 @@ class MemcheckTest(CommandTest):
         (report,) = self.reports.iterdir()
         assert re.search(r"Syscall param sendm?msg\(.*uninitialised byte", report.read_text(encoding="utf-8"))
 
+    @pytest.mark.soak  # a minute of processor time; embedded shards have the same dataplane
     def test_a_job_and_its_aggregator(self):
         daemon = self.start_checked(NETSUM, "aggregator", "--listen", "127.0.0.1:0", "--cores", 1, "--slots", 128)
         address = daemon.wait_for("NETSUM_AGGREGATOR=", name="out").split("=")[1]

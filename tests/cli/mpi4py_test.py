@@ -48,10 +48,10 @@ class TestMpi4py(CommandTest):
         return min(counts), taken
 
     def test_collectives(self, suite):
-        """On one host, blocking ones of buffers, of vectors and of objects."""
-        tests, taken = self.run_suite(suite, 3, "-i", r"cco_(buf|vec|obj)\.py", limit_s=LIMIT_S)
-        assert tests > 100
-        assert taken > 1000
+        """On one host, blocking ones of buffers."""
+        tests, taken = self.run_suite(suite, 3, "-i", r"cco_buf\.py", limit_s=LIMIT_S)
+        assert tests > 30
+        assert taken > 300
 
     @pytest.mark.soak
     @pytest.mark.timeout(SOAK_LIMIT_S)

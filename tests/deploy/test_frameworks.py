@@ -38,7 +38,8 @@ def loss_in(text):
     return float(re.search(r"\bloss (\d+\.\d+)", text).group(1))
 
 
-@pytest.mark.parametrize("name", ["with_accelerate.py", "with_lightning.py"])
+# Each is three interpreters that import torch and a framework: 20 s of processor time.
+@pytest.mark.parametrize("name", ["with_accelerate.py", pytest.param("with_lightning.py", marks=pytest.mark.soak)])
 def test_trains(name):
     said = train(name, "netsum")
     assert "summed" in said, said

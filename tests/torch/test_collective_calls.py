@@ -1,7 +1,6 @@
 """Collectives in the network: order, overlap with what Gloo runs, sub-groups, PyTorch's layers above, and invalid calls."""
 
 import datetime
-import pathlib
 import time
 
 import netsum.torch
@@ -161,11 +160,13 @@ def with_checking_layer():
 
 @pytest.mark.network
 def test_checking_layer_of_pytorch():
-    """PyTorch reads the variable when it is imported."""
-    folder = str(pathlib.Path(__file__).parent)
-    script = f"import sys\nsys.path.insert(0, {folder!r})\nimport test_collective_calls as t\nt.with_checking_layer()"
-    result = ranks.run_script(script, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
-    assert result.returncode == 0, result.stderr
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL, which PyTorch reads when it is imported."""
+    level = dist.get_debug_level()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        with_checking_layer()
+    finally:
+        dist.set_debug_level(level)
 
 
 # --- Invalid calls ------------------------------------------------------------------------------------------------
