@@ -259,18 +259,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def run_script(text, *arguments, launcher=(), env=None, flags=()):
-    """Runs a Python script in a new process, or several by a launcher such as torchrun's; returns the process.
-
-    `flags` are Python's. With "-i", the text is what somebody types.
-    """
-    typed = "-i" in flags
+def run_script(text, *arguments, launcher=(), env=None):
+    """Runs a Python script in a new process, or several by a launcher such as torchrun's; returns the process."""
     with tempfile.TemporaryDirectory(prefix="netsum-test-") as folder:
         path = pathlib.Path(folder) / "script.py"
         path.write_text(text, encoding="utf-8")
         return subprocess.run(
-            [sys.executable, *flags, *launcher, *(() if typed else (str(path), *arguments))],
-            input=text if typed else None,
+            [sys.executable, *launcher, str(path), *arguments],
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,

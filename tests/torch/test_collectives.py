@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import warnings
 
-import pytest
 import ranks
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
@@ -51,10 +50,9 @@ def same_bits(a, b):
 # --- Moved bytes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 5, 3001])
-def test_bytes_of_every_type_arrive(count):
+def test_bytes_of_every_type_arrive():
     def on_rank(rank):
-        for dtype in MOVED_TYPES:
+        for count, dtype in itertools.product((1, 5, 3001), MOVED_TYPES):
             of_rank = [any_bits(r, dtype, count) for r in range(WORLD_SIZE)]
             mine = of_rank[rank]
             expected = {
@@ -220,39 +218,43 @@ def test_tensors_that_overlap():
 PREMUL = dist.ReduceOp.PREMUL_SUM
 
 
-@pytest.mark.parametrize(
-    ("op", "types", "factor"),
-    [
-        pytest.param(lambda: dist.ReduceOp.SUM, REDUCED_TYPES, 1.0, id="sum"),
-        pytest.param(lambda: dist.ReduceOp.AVG, REDUCED_TYPES[:3], 1.0 / WORLD_SIZE, id="avg"),
-        pytest.param(lambda: PREMUL(0.25), REDUCED_TYPES[:3], 0.25, id="premul_sum"),
-        pytest.param(lambda: PREMUL(torch.tensor([0.5])), REDUCED_TYPES[:3], 0.5, id="premul_sum_tensor"),
-    ],
-)
-def test_reductions(op, types, factor):
+# Operators, the types that have them, and by what a sum is multiplied.
+REDUCTIONS = {
+    "sum": (lambda: dist.ReduceOp.SUM, REDUCED_TYPES, 1.0),
+    "avg": (lambda: dist.ReduceOp.AVG, REDUCED_TYPES[:3], 1.0 / WORLD_SIZE),
+    "premul_sum": (lambda: PREMUL(0.25), REDUCED_TYPES[:3], 0.25),
+    "premul_sum_tensor": (lambda: PREMUL(torch.tensor([0.5])), REDUCED_TYPES[:3], 0.5),
+}
+
+
+def test_reductions():
     count = 1003
 
+    def check(rank, name, dtype):
+        op, _, factor = REDUCTIONS[name]
+        mine = torch.full((count,), float(4 * (rank + 1))).to(dtype)
+        total = torch.full((count,), 4 * SUM_OF_RANKS * factor).to(dtype)
+        with all_in_the_network(all_reduce=1, reduce=1, reduce_scatter=1, reduce_scatter_tensor=1):
+            tensor = mine.clone()
+            dist.all_reduce(tensor, op=op())
+            assert torch.equal(tensor, total), (name, dtype)
+            tensor = mine.clone()
+            dist.reduce(tensor, dst=2, op=op())
+            assert torch.equal(tensor, total if rank == 2 else mine), (name, dtype)
+            inputs = [mine * (r + 1) for r in range(WORLD_SIZE)]
+            kept = [t.clone() for t in inputs]
+            part = torch.empty_like(mine)
+            dist.reduce_scatter(part, inputs, op=op())
+            assert torch.equal(part, total * (rank + 1)), (name, dtype)
+            part.zero_()
+            dist.reduce_scatter_single(part, torch.cat(inputs), op=op())
+            assert torch.equal(part, total * (rank + 1)), (name, dtype)
+        assert all(map(torch.equal, inputs, kept)), f"{name}, {dtype}: the inputs have changed"
+
     def on_rank(rank):
-        for dtype in types:
-            mine = torch.full((count,), float(4 * (rank + 1))).to(dtype)
-            total = torch.full((count,), 4 * SUM_OF_RANKS * factor).to(dtype)
-            expected = {"all_reduce": 1, "reduce": 1, "reduce_scatter": 1, "reduce_scatter_tensor": 1}
-            with all_in_the_network(**expected):
-                tensor = mine.clone()
-                dist.all_reduce(tensor, op=op())
-                assert torch.equal(tensor, total), dtype
-                tensor = mine.clone()
-                dist.reduce(tensor, dst=2, op=op())
-                assert torch.equal(tensor, total if rank == 2 else mine), dtype
-                inputs = [mine * (r + 1) for r in range(WORLD_SIZE)]
-                kept = [t.clone() for t in inputs]
-                part = torch.empty_like(mine)
-                dist.reduce_scatter(part, inputs, op=op())
-                assert torch.equal(part, total * (rank + 1)), dtype
-                part.zero_()
-                dist.reduce_scatter_single(part, torch.cat(inputs), op=op())
-                assert torch.equal(part, total * (rank + 1)), dtype
-            assert all(map(torch.equal, inputs, kept)), f"{dtype}: the inputs have changed"
+        for name, (_, types, _) in REDUCTIONS.items():
+            for dtype in types:
+                check(rank, name, dtype)
 
     ranks.run(on_rank)
 

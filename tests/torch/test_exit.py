@@ -1,7 +1,9 @@
 """A script may end in any way: with or without destroy_process_group(), by torchrun or alone, after an error."""
 
-import concurrent.futures
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import ranks
@@ -157,16 +159,30 @@ def test_a_sum_in_flight_when_the_script_ends(scripts):
     assert second.stdout == "summed 2.0\n"
 
 
-def test_an_error_in_an_interactive_session():
-    port = ranks.free_port()
-
-    def run_rank(rank):
-        env = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        return ranks.run_script((SURVIVOR, INTERACTIVE)[rank], env=env, flags=((), ("-i",))[rank])
-
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        survivor, interactive = pool.map(run_rank, range(2))
-    assert "KeyError" in interactive.stderr
+def test_an_error_in_an_interactive_session(scripts):
+    common = {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(ranks.free_port()),
+        "OMP_NUM_THREADS": "1",
+    }
+    interactive = subprocess.Popen(
+        [sys.executable, "-i"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **common, "RANK": "1"},
+    )
+    try:
+        interactive.stdin.write(INTERACTIVE)
+        interactive.stdin.flush()
+        (survivor,) = scripts.run((SURVIVOR, (), {**common, "RANK": "0"}))
+        errors = interactive.communicate(timeout=ranks.DEADLINE_S)[1]
+    finally:
+        interactive.kill()
+        interactive.wait()
+    assert "KeyError" in errors
     assert survivor.stdout.split() == ["noticed", "peer_lost", "1"], survivor.stderr
 
 

@@ -69,9 +69,8 @@ def test_gloo_has_the_same_bits():
     ranks.run(on_rank)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_nan_infinities_and_zeros(dtype):
-    def on_rank(rank):
+def test_nan_infinities_and_zeros():
+    def check(rank, dtype):
         tensor = torch.full((1000,), float(rank), dtype=dtype)
         if rank == 1:
             tensor[3], tensor[500] = math.nan, -math.nan
@@ -93,7 +92,7 @@ def test_nan_infinities_and_zeros(dtype):
         assert signs == [-1, -1, 1, -1]
         assert least[12] == -math.inf and greatest[12] == math.inf
 
-    ranks.run(on_rank)
+    ranks.run(lambda rank: [check(rank, dtype) for dtype in FLOATS])
 
 
 def test_zeros_and_layouts():
@@ -112,12 +111,10 @@ def test_zeros_and_layouts():
     ranks.run(on_rank)
 
 
-@pytest.mark.parametrize("dtype", INTEGERS)
-@pytest.mark.parametrize("size", [WORLD_SIZE, 3])
-def test_averages_of_integers_lose_their_fractions(dtype, size):
+def test_averages_of_integers_lose_their_fractions():
     """As NCCL's: the exact sum, divided towards zero."""
 
-    def on_rank(rank):
+    def check(rank, dtype, size):
         group = dist.new_group(list(range(size)))
         if rank >= size:
             return
@@ -158,7 +155,7 @@ def test_averages_of_integers_lose_their_fractions(dtype, size):
         assert torch.equal(mine, of_ranks[rank]), "an input has changed"
         assert calls("gloo", group) == {}
 
-    ranks.run(on_rank)
+    ranks.run(lambda rank: [check(rank, dtype, size) for size in (WORLD_SIZE, 3) for dtype in INTEGERS])
 
 
 def test_what_gloo_reduces():

@@ -372,35 +372,36 @@ FSDP1 = {
 }
 
 
-def assert_same_fsdp1(name, world_size):
-    def on_rank(rank):
-        options = {"use_orig_params": True, **FSDP1[name]}
-        model = FullyShardedDataParallel(
-            make_model(),
-            auto_wrap_policy=ModuleWrapPolicy({Block}),
-            device_id=torch.device("cpu"),
-            **options,
-        )
-        losses = train(model, sgd(model.parameters()), rank, clip=lambda m: m.clip_grad_norm_(0.5))
-        with FullyShardedDataParallel.summon_full_params(model):
-            return losses, parameters_of(model)
+def assert_same_fsdp1(names, world_size):
+    def training(name):
+        def on_rank(rank):
+            options = {"use_orig_params": True, **FSDP1[name]}
+            model = FullyShardedDataParallel(
+                make_model(),
+                auto_wrap_policy=ModuleWrapPolicy({Block}),
+                device_id=torch.device("cpu"),
+                **options,
+            )
+            losses = train(model, sgd(model.parameters()), rank, clip=lambda m: m.clip_grad_norm_(0.5))
+            with FullyShardedDataParallel.summon_full_params(model):
+                return losses, parameters_of(model)
 
-    sharding = {"all_reduce"} if name == "no_shard" else {"all_gather", "reduce_scatter_tensor"}
-    tolerance = 2e-2 if name == "bfloat16" else 1e-4
-    assert_same_training(f"fsdp1 {name} {world_size}", on_rank, tolerance, world_size, sharding)
+        sharding = {"all_reduce"} if name == "no_shard" else {"all_gather", "reduce_scatter_tensor"}
+        return on_rank, 2e-2 if name == "bfloat16" else 1e-4, sharding
+
+    assert_same_trainings({f"fsdp1 {name} {world_size}": training(name) for name in names}, world_size)
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
 @pytest.mark.filterwarnings("ignore")
 def test_fsdp1(world_size):
-    assert_same_fsdp1("full", world_size)
+    assert_same_fsdp1(["full"], world_size)
 
 
 @pytest.mark.shared_memory
-@pytest.mark.parametrize("name", [name for name in FSDP1 if name != "full"])
 @pytest.mark.filterwarnings("ignore")
-def test_fsdp1_with_options(name):
-    assert_same_fsdp1(name, 4)
+def test_fsdp1_with_options():
+    assert_same_fsdp1([name for name in FSDP1 if name != "full"], 4)
 
 
 # --- ZeRO -------------------------------------------------------------------------------------------------------
