@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import queue
+import random
 import re
 import signal
 import socket
@@ -28,9 +29,13 @@ def clean_environment(**more):
 
 
 def free_port(kind=socket.SOCK_STREAM):
+    """Not of those that the kernel gives to who asks for any, as other tests do before it is used."""
     with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        for port in random.sample(range(12_000, 28_000), 100):
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+    raise RuntimeError("100 of the ports from 12000 to 28000 are in use")
 
 
 def rights_of(pid):

@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import pathlib
 import pickle
+import random
 import signal
 import socket
 import subprocess
@@ -254,9 +255,13 @@ def aggregator(*flags, env=None):
 
 
 def free_port():
+    """Not of those that the kernel gives to who asks for any, as other tests do before it is used."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        for port in random.sample(range(12_000, 28_000), 100):
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+    raise RuntimeError("100 of the ports from 12000 to 28000 are in use")
 
 
 def run_script(text, *arguments, launcher=(), env=None):
