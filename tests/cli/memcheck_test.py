@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import time
 
 import pytest
 from harness import BUILD, NETSUM, CommandTest, Running, free_port
@@ -46,6 +47,12 @@ class MemcheckTest(CommandTest):
         """Two ranks, one sum of a tensor that does not fill its last packet."""
         for _ in range(3):
             ranks = [self.start_rank(rank, *arguments) for rank in range(2)]
+            end = time.monotonic() + PATIENCE_S
+            while any(rank.process.poll() is None for rank in ranks) and not any(rank.process.poll() for rank in ranks):
+                assert time.monotonic() < end, [rank.text("err") for rank in ranks]
+                time.sleep(0.1)
+            for rank in ranks:
+                rank.process.kill()  # if the other one has failed: it would wait in vain
             ends = [rank.end() for rank in ranks]
             texts = [rank.text("err") for rank in ranks]
             # On a busy machine what runs under valgrind may be too slow for gRPC's keepalive.
