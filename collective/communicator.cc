@@ -8,6 +8,7 @@
 
 #include "collective/communicator_base.h"
 #include "collective/failover_communicator.h"
+#include "collective/late_communicator.h"
 #include "collective/process_communicator.h"
 #include "collective/session.h"
 #include "collective/session_opener.h"
@@ -202,25 +203,38 @@ Result<Regrouped> PlainCommunicator::regroup(const RegroupOptions& options) {
   return opener_.regrouped();
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
-  if (Status status = check(options); !status.ok()) return status;
+CommunicatorOptions with_bounded_timeouts(const CommunicatorOptions& options) {
   CommunicatorOptions usable = options;
   for (auto* timeout :
        {&usable.connect_timeout, &usable.timeout, &usable.liveness_timeout, &usable.failover_timeout})
     *timeout = bounded(*timeout);
-  std::unique_ptr<CommunicatorBase> connected;
-  if (usable.on_failure == FailurePolicy::kFailover) {
-    auto communicator = FailoverCommunicator::connect(usable);
-    if (!communicator.ok()) return communicator.status();
-    connected = std::move(communicator).value();
-  } else {
-    auto communicator = std::make_unique<PlainCommunicator>(usable);
-    if (Status status = communicator->connect(); !status.ok()) return status;
-    connected = std::move(communicator);
-  }
-  return std::unique_ptr<Communicator>(std::make_unique<ProcessCommunicator>(std::move(connected)));
+  return usable;
+}
+
+Result<std::unique_ptr<CommunicatorBase>> connect_checked(const CommunicatorOptions& options) {
+  if (options.on_failure == FailurePolicy::kFailover) return FailoverCommunicator::connect(options);
+  auto communicator = std::make_unique<PlainCommunicator>(options);
+  if (Status status = communicator->connect(); !status.ok()) return status;
+  return std::unique_ptr<CommunicatorBase>(std::move(communicator));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
+  if (Status status = check(options); !status.ok()) return status;
+  auto connected = connect_checked(with_bounded_timeouts(options));
+  if (!connected.ok()) return connected.status();
+  return std::unique_ptr<Communicator>(std::make_unique<ProcessCommunicator>(std::move(connected).value()));
+}
+
+Result<std::unique_ptr<Communicator>> join_late(const CommunicatorOptions& options, LateJoin join) {
+  if (Status status = check(options); !status.ok()) return status;
+  if (options.verify != Verify::kPacket)
+    return invalid("join_late: verify is not kPacket; the ranks cannot verify sums that they exchange");
+  if (!join.exchange) return invalid("join_late: there is no exchange");
+  auto late =
+      std::make_unique<LateCommunicator>(with_bounded_timeouts(options), std::move(join), connect_checked);
+  return std::unique_ptr<Communicator>(std::make_unique<ProcessCommunicator>(std::move(late)));
 }
 
 }  // namespace netsum

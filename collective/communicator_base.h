@@ -8,6 +8,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "collective/sparse_operations.h"
 #include "netsum/communicator.h"
@@ -31,6 +32,11 @@ class CommunicatorBase : public Communicator {
   Work sparse_all_reduce(const TensorView& tensor, const SparseOptions& options);
   Work sparse_all_reduce(const CooView& input, CooAllocator allocate, const SparseOptions& options);
   SparseStats sparse_stats() const;
+
+  // submit(), for a communicator that wraps this one.
+  Work hand_on(OperationSpec spec, std::chrono::milliseconds timeout) {
+    return submit(std::move(spec), timeout);
+  }
 
   using Deadline = std::chrono::steady_clock::time_point;
   // Before the process exits without destroying this, these two: other ranks may need what this one has not sent yet, and answers of

@@ -9,6 +9,13 @@
 
 namespace netsum {
 
+bool may_meet_at_a_rank(const CommunicatorOptions& options) {
+  const auto& fallbacks = options.fallback_aggregators;
+  const bool may_sum = options.on_failure == FailurePolicy::kFailover &&
+                       std::find(fallbacks.begin(), fallbacks.end(), kHosts) != fallbacks.end();
+  return options.aggregators.empty() || may_sum || options.when_full == WhenFull::kHosts;
+}
+
 SessionOpener::SessionOpener(const CommunicatorOptions& options)
     : options_(options), rank_(options.rank), world_size_(options.world_size) {}
 
@@ -24,11 +31,8 @@ Status SessionOpener::prepare() {
     metrics_ = std::move(metrics).value();
     options_.metrics_address = metrics_->address();
   }
-  const auto& fallbacks = options_.fallback_aggregators;
   // A shard that may be needed later is created now, because its address must be known before an aggregator is lost.
-  const bool may_sum = options_.on_failure == FailurePolicy::kFailover &&
-                       std::find(fallbacks.begin(), fallbacks.end(), kHosts) != fallbacks.end();
-  const bool may_meet = options_.aggregators.empty() || may_sum || options_.when_full == WhenFull::kHosts;
+  const bool may_meet = may_meet_at_a_rank(options_);
   if (!may_meet && !sums_beside_aggregators()) return Status();
   auto shard = Shard::start(options_, may_meet && options_.rank == 0);
   if (!shard.ok()) return shard.status();

@@ -18,6 +18,9 @@ namespace netsum {
 
 inline constexpr const char* kHosts = "hosts";  // in CommunicatorOptions::fallback_aggregators
 
+// Whether the ranks meet at rank 0, at once or after the loss of an aggregator: it listens at CommunicatorOptions::root.
+bool may_meet_at_a_rank(const CommunicatorOptions& options);
+
 // Thread rule: one thread at a time; any thread may call rank(), world_size() and wrong_sums().
 class SessionOpener {
  public:
