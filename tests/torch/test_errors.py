@@ -279,7 +279,7 @@ def test_an_aggregator_without_room_for_a_second_group():
         def on_rank(rank):
             second = dist.new_group()
             for group in (None, second):
-                tensor = torch.full((1000,), float(rank))
+                tensor = torch.full((2000,), float(rank))  # the second group joins for it
                 dist.all_reduce(tensor, group=group)
                 assert tensor[0] == sum(range(WORLD_SIZE))
             return netsum.torch.describe(), netsum.torch.describe(second)

@@ -103,10 +103,16 @@ def test_an_aggregator_that_does_not_answer():
 
     def on_rank(rank):
         os.environ["NETSUM_AGGREGATOR"] = address
+        group = dist.new_group()
+        large = torch.ones(10_000)  # the group joins for it
+
+        def reduce_it():
+            dist.all_reduce(large, group=group)
+
         if rank == 0:
-            interrupted(dist.new_group)
+            interrupted(reduce_it)
         else:
             with pytest.raises(netsum.torch.Error):
-                dist.new_group()
+                reduce_it()
 
     ranks.run(on_rank, world_size=2, env={"NETSUM_CONNECT_TIMEOUT": "15"})

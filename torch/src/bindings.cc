@@ -21,12 +21,14 @@
 #include <vector>
 
 #include "netsum/communicator.h"
+#include "netsum/late_join.h"
 #include "netsum/regroup.h"
 #include "netsum/settings.h"
 #include "netsum/version.h"
 #include "torch/src/compressed_buckets.h"
 #include "torch/src/compression.h"
 #include "torch/src/error.h"
+#include "torch/src/host_exchange.h"
 #include "torch/src/own_keys_store.h"
 #include "torch/src/process_group.h"
 #include "torch/src/sharded_plan.h"
@@ -83,7 +85,9 @@ void bind_options(py::module_& module) {
       .def_readwrite("bind_address", &CommunicatorOptions::bind_address)
       .def_readwrite("timeout", &CommunicatorOptions::timeout)
       .def_readonly("connect_timeout", &CommunicatorOptions::connect_timeout)
-      .def_readonly("inject", &CommunicatorOptions::inject);
+      .def_readonly("inject", &CommunicatorOptions::inject)
+      .def_property_readonly(
+          "verifies", [](const CommunicatorOptions& options) { return options.verify != Verify::kPacket; });
   py::class_<Settings>(module, "Settings")
       .def(py::init([](const Settings::Lookup& lookup, int local_rank) {
              auto settings = Settings::read(lookup, local_rank);
@@ -171,14 +175,44 @@ bool takes_maxima(Communicator& communicator) {
   return communicator.all_reduce(std::span<const TensorView>(), {.op = ReduceOp::kMax}).wait().ok();
 }
 
+// Another group of this process, which knows of lost ranks, and the numbers there of the ranks of a group.
+struct Beside {
+  c10::intrusive_ptr<ProcessGroupNetsum> group;
+  std::vector<int> ranks;
+
+  // Returns what finds the losses.
+  std::function<Status()> losses() const {
+    return [there = std::weak_ptr(group->communicator()), ranks = ranks]() -> Status {
+      const auto communicator = there.lock();
+      const Status status = communicator ? communicator->status() : Status();
+      const auto lost = std::find(ranks.begin(), ranks.end(), status.rank());
+      if (status.code() != ErrorCode::kPeerLost || lost == ranks.end()) return {};
+      return {status.code(), "found by another group: " + status.message(),
+              static_cast<int>(lost - ranks.begin())};
+    };
+  }
+};
+
+Result<std::unique_ptr<Communicator>> connect_or_join_late(const CommunicatorOptions& options,
+                                                           const c10::intrusive_ptr<c10d::Backend>& hosts,
+                                                           const c10::intrusive_ptr<c10d::Store>& store,
+                                                           const std::optional<Beside>& beside) {
+  if (!beside) return Communicator::connect(options);
+  return join_late(
+      options,
+      std::make_shared<HostExchange>(hosts.get(), store, options.world_size, beside->losses())->late_join());
+}
+
+// `beside`: the group joins late.
 c10::intrusive_ptr<ProcessGroupNetsum> make_process_group(int rank, int size,
                                                           const c10::intrusive_ptr<c10d::Backend>& hosts,
                                                           const std::optional<CommunicatorOptions>& options,
                                                           std::chrono::milliseconds timeout,
-                                                          const c10::intrusive_ptr<c10d::Store>& store) {
+                                                          const c10::intrusive_ptr<c10d::Store>& store,
+                                                          const std::optional<Beside>& beside) {
   std::shared_ptr<Communicator> communicator;
   if (options) {
-    auto connected = Communicator::connect(*options);
+    auto connected = connect_or_join_late(*options, hosts, store, beside);
     if (!connected.ok()) {
       throw BackendError("init_process_group on rank " + std::to_string(rank) + " of " + std::to_string(size),
                          connected.status());
@@ -303,10 +337,16 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupNetsum::split(const c10::intrusive
 namespace {
 
 void bind_process_group(py::module_& module) {
+  py::class_<Beside>(module, "Beside")
+      .def(py::init([](c10::intrusive_ptr<ProcessGroupNetsum> group, std::vector<int> ranks) {
+             return Beside{std::move(group), std::move(ranks)};
+           }),
+           py::arg("group"), py::arg("ranks"));
   py::class_<ProcessGroupNetsum, c10::intrusive_ptr<ProcessGroupNetsum>, c10d::Backend>(module,
                                                                                         "ProcessGroupNetsum")
       .def(py::init(&make_process_group), py::arg("rank"), py::arg("size"), py::arg("hosts"),
-           py::arg("options"), py::arg("timeout"), py::arg("store"), py::call_guard<py::gil_scoped_release>())
+           py::arg("options"), py::arg("timeout"), py::arg("store"), py::arg("beside") = std::nullopt,
+           py::call_guard<py::gil_scoped_release>())
       .def("allreduce_identified", &ProcessGroupNetsum::allreduce_identified, py::arg("tensors"),
            py::arg("ids"), py::arg("opts"), py::arg("tag") = 0, py::call_guard<py::gil_scoped_release>())
       .def(

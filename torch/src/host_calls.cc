@@ -170,6 +170,8 @@ WorkPtr ProcessGroupNetsum::run_on_hosts(const Call& call, HostCall hosted) {
   const std::string call_text = text.to_string();
   auto work = c10::make_intrusive<HostWork>(id, context_, tensors, std::move(hosted.buffers),
                                             std::move(hosted.results), std::move(hosted.unpack));
+  // First: while the group has not joined, Gloo carries this, too, and pairs the ranks' calls by their order.
+  if (!hosted.is_point_to_point) announce_host_call(work, call_text);
   try {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     const WorkPtr started = hosted.start(gloo, work->buffers());
@@ -183,7 +185,6 @@ WorkPtr ProcessGroupNetsum::run_on_hosts(const Call& call, HostCall hosted) {
   } catch (const std::exception&) {
     throw BackendError(id.to_string(), status_of_gloo(std::current_exception(), tensors));
   }
-  if (!hosted.is_point_to_point) announce_host_call(work, call_text);
   return work;
 }
 

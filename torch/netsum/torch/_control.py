@@ -186,6 +186,7 @@ class Controller:
 
     def _begin_layout(self, layout):
         self._layout, self._order = layout, list(layout)
+        self._metrics = self._metrics or _metrics_of(self._group)  # a group may have joined with the first step
         self._agreement, self._records = None, []
         self._control.set_buckets(list(self._layout.values()))
         if self._saved is not None and self._saved["layout"] == list(self._layout.items()):

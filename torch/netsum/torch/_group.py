@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import torch
 from netsum.torch import _rendezvous
-from netsum.torch._C import OwnKeysStore, ProcessGroupNetsum
+from netsum.torch._C import Beside, OwnKeysStore, ProcessGroupNetsum
 
 _logger = logging.getLogger("netsum")
 _exit_hook_pid = None
@@ -26,7 +26,7 @@ def create(backend_options, _process_group_options):
     """Creates the backend of a new group. torch.distributed calls it on every rank of the group."""
     _refuse_other_devices(sys._getframe(1))
     o = backend_options
-    return _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout)
+    return _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout, beside=_default_backend())
 
 
 def _refuse_other_devices(caller):
@@ -56,15 +56,32 @@ def backend_of(group):
     return backend
 
 
-def _make(store, rank, size, name, timeout):
+def _default_backend():
+    """Returns the backend of the default group, or None if there is no such group, or if it is not one of netsum."""
+    try:
+        return backend_of(None)
+    except (AttributeError, ValueError, RuntimeError):
+        return None
+
+
+def _make(store, rank, size, name, timeout, beside=None):
+    """`beside`: the default group. The new one then joins its job late: when an operation pays for it."""
     keys = OwnKeysStore("netsum", store)
     store = _rendezvous.fresh_store(keys, rank, size, timeout)
     with _rendezvous.sharing_errors(store, rank, size):
-        agreement, address = _rendezvous.meet(store, rank, size, name, timeout)
+        agreement, address = _rendezvous.meet(store, rank, size, name, timeout, beside.rank() if beside else None)
         hosts = _rendezvous.connect_hosts(store, rank, size, timeout, address)
         options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout, address)
+        late = Beside(beside, agreement.ranks_beside) if agreement and agreement.joins_late else None
         backend = _rendezvous.interruptible(
-            ProcessGroupNetsum, rank=rank, size=size, hosts=hosts, options=options, timeout=timeout, store=store
+            ProcessGroupNetsum,
+            rank=rank,
+            size=size,
+            hosts=hosts,
+            options=options,
+            timeout=timeout,
+            store=store,
+            beside=late,
         )
     _rendezvous.delete_keys(keys, hosts)
     _leave_at_exit()
@@ -84,7 +101,7 @@ def _shrink(backend, ranks_to_exclude, shrink_flags=0, _options=None):
 
 def _split(store, rank, size, name, timeout):
     """Creates the backend of a part of a group. The C++ class calls it on every rank of that part."""
-    return _make(store, rank, size, name or "split", timeout)
+    return _make(store, rank, size, name or "split", timeout, beside=_default_backend())
 
 
 # The hooks of torch.distributed.shrink_group, which looks for them from Python.

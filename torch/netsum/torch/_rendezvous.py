@@ -9,8 +9,9 @@ seen/<word of rank 0>/<rank>   the rank has read rank 0's word.
 The other keys have rank 0's word as their prefix:
 
 hello/<rank>   JSON: the settings that must be equal on all ranks and the rank's addresses, or why the rank cannot take
-               part. Rank 0 adds the job's name and token, which are random for every group.
-root           embedded shards: the address at which rank 0 listens, or why it does not.
+               part. Rank 0 adds the job's name and token, which are random for every group. "beside": the rank's number in
+               the default group, if this is another group.
+root           embedded shards: the address at which rank 0 listens, or why it does not. Not of a group that joins late.
 error/<rank>   why the rank could not join the job, so that the other ranks can report it.
 hosts/...      Gloo's keys.
 
@@ -101,9 +102,10 @@ def interruptible(function, *args, **kwargs):
     return outcome.result()
 
 
-def meet(store, rank, size, group_name, timeout):
+def meet(store, rank, size, group_name, timeout, rank_beside=None):
     """Waits for every rank, at most `timeout`, and returns the Agreement of all ranks, and the address of this one.
 
+    `rank_beside`: the number of this rank in the default group, if the group joins its job late.
     The agreement is None for a group that is too large for the network. Raises on every rank if any rank cannot take part.
     """
     settings, problem = None, None
@@ -117,6 +119,8 @@ def meet(store, rank, size, group_name, timeout):
     if settings and rank == 0:
         hello["job"] = f"{settings.job_prefix or 'torch'}-{group_name}-{secrets.token_hex(8)}"
         hello["token"] = secrets.token_hex(32)
+    if settings and rank_beside is not None:
+        hello["beside"] = rank_beside
     store.set(f"hello/{rank}", json.dumps(hello))
     if problem:
         raise problem
@@ -133,7 +137,8 @@ def meet(store, rank, size, group_name, timeout):
                 stacklevel=2,
             )
         return None, address
-    return Agreement(settings, hellos[0]["job"], hellos[0]["token"]), address
+    ranks_beside = [hello.get("beside") for hello in hellos]
+    return Agreement(settings, hellos[0]["job"], hellos[0]["token"], ranks_beside), address
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +146,12 @@ class Agreement:
     settings: _C.Settings
     job: str
     token: str = dataclasses.field(repr=False)
+    ranks_beside: list = dataclasses.field(default_factory=lambda: [None])  # of all ranks, in the default group
+
+    @property
+    def joins_late(self):
+        """Whether the group joins its job when an operation pays for it: the same on all ranks."""
+        return all(isinstance(rank, int) for rank in self.ranks_beside) and not self.settings.options.verifies
 
 
 @contextlib.contextmanager
@@ -290,7 +301,7 @@ def _check_hellos(hellos):
 def communicator_options(agreement, store, rank, size, timeout, address=_addresses.LOOPBACK):
     """Returns this rank's CommunicatorOptions. `address`: of this rank.
 
-    With embedded shards it waits until rank 0 listens. The caller must then join the job without first waiting for
+    With embedded shards it waits until rank 0 listens, unless the group joins late. The caller must then join the job without first waiting for
     other ranks.
     """
     options = agreement.settings.options
@@ -307,7 +318,9 @@ def communicator_options(agreement, store, rank, size, timeout, address=_address
         )
     if agreement.settings.needs_root:
         options.bind_address = options.bind_address or address
-        if rank == 0:
+        if agreement.joins_late:
+            options.root = _with_port(options.bind_address, 0)  # of rank 0, which tells it later
+        elif rank == 0:
             options.root = _with_port(options.bind_address, 0)
             options.on_root_bound = lambda address: store.set("root", json.dumps({"address": address}))
         else:
