@@ -26,7 +26,7 @@ LONG_PAGES = {
     "docs/compression.md": 280,
     "docs/operations.md": 285,
     "docs/p4.md": 300,
-    "docs/pytorch.md": 385,
+    "docs/pytorch.md": 388,
     "wire/PROTOCOL.md": 420,
 }
 # Words of German sentences in English, and metaphors (CONTRIBUTING.md, Prose).

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import os
 
-from netsum_bench.labs import commands, jobs, profile, racks, sparse, training
+from netsum_bench.labs import commands, groups, jobs, profile, racks, sparse, training
 from netsum_bench.runner import Case
 from netsum_bench.sparse_inputs import DENSITIES, OVERLAPS, SELECTIONS, UNITS
 from netsum_bench.systems import COMPRESSED, SYSTEMS
@@ -527,6 +527,17 @@ IN_ORDER = [
         key=("workers", "load", "method", "hook"),
         quick=axes(steps=training.HOOKS_TURN),
         tables={"hooks": columns.HOOKS},
+        needs=("package",),
+    ),
+    Case(
+        "groups",
+        "What does a process group of PyTorch cost?",
+        groups.groups,
+        axes(elements=4, groups=20, rounds=5, system=["netsum", "gloo"]),
+        minutes=1,
+        help={"elements": "of the float32 tensor that each group reduces", "groups": "made, and kept, in each round"},
+        key=("elements", "system"),
+        tables={"groups": columns.GROUPS},
         needs=("package",),
     ),
     Case(

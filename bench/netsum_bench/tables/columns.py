@@ -144,6 +144,22 @@ PREDICT = Table(
 )
 
 
+GROUPS = Table(
+    ("elements", "system"),
+    [
+        ("process groups", lambda row: row["system"]),
+        ("make, use, destroy: median [10 % - 90 %] ms", spreads("times_ms")),
+        ("new_group", spreads("new_group_ms")),
+        ("all_reduce", spreads("all_reduce_ms")),
+        ("destroy", spreads("destroy_ms")),
+        ("descriptors of a living group", ranges("descriptors", "{:g}")),
+        ("threads", ranges("threads", "{:g}")),
+        ("MiB", ranges("mib", "{:.2f}")),
+    ],
+    wanted=lambda row: row.values("times_ms"),
+)
+
+
 def step_spread(hook):
     def text(row):
         middle, low, high = map(number, spread(row.select(hook=hook).values("step_ms")))

@@ -1,0 +1,95 @@
+"""What process groups of PyTorch cost: two ranks, processes of this machine."""
+
+import contextlib
+import datetime
+import itertools
+import multiprocessing
+import os
+import pathlib
+import tempfile
+import time
+
+TIMEOUT_S = 60
+WARM_UP = 2
+STEPS = ("new_group", "all_reduce", "destroy")
+
+
+@contextlib.contextmanager
+def groups(run, place, turns):
+    """Two ranks make a group, reduce a small tensor in it, and destroy it, again and again; then they make groups that
+    stay, of which descriptors, threads and memory (proportional set size) are counted."""
+    yield lambda turn: _measure(turn["system"], turn["groups"], turn["elements"])
+
+
+def _measure(backend, count, elements):
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, receiver:
+        arguments = (backend, f"{folder}/store", count, elements)
+        ranks = [context.Process(target=_on_rank, args=(rank, sender, *arguments)) for rank in range(2)]
+        for rank in ranks:
+            rank.start()
+        sender.close()
+        try:
+            return receiver.recv()
+        except EOFError:
+            raise RuntimeError(f"{backend}: rank 0 died before it had measured") from None
+        finally:
+            for rank in ranks:
+                rank.join(TIMEOUT_S)
+                rank.kill()
+                rank.join()
+
+
+def _on_rank(rank, sender, backend, store, count, elements):
+    import torch.distributed as dist
+
+    import torch
+
+    torch.set_num_threads(1)
+    if backend == "netsum":
+        import netsum.torch  # noqa: F401  registers the backend
+    timeout = datetime.timedelta(seconds=TIMEOUT_S)
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=2, timeout=timeout)
+
+    def use():
+        group = dist.new_group()
+        yield "new_group"
+        dist.all_reduce(torch.ones(elements), group=group)
+        yield "all_reduce"
+        dist.destroy_process_group(group)
+
+    steps = [_step_times(use()) for _ in range(WARM_UP + count)][WARM_UP:]
+    kept = []
+    for _ in range(count + 1):
+        kept.append(dist.new_group())
+        dist.all_reduce(torch.ones(elements), group=kept[-1])
+        if len(kept) == 1:
+            before = _resources()
+    living = [(now - then) / count for now, then in zip(_resources(), before, strict=True)]
+    if rank == 0:
+        by_step = zip(*steps, strict=True)
+        sender.send(
+            {
+                "times_ms": [sum(times) for times in steps],
+                **{f"{name}_ms": list(times) for name, times in zip(STEPS, by_step, strict=True)},
+                **dict(zip(("descriptors", "threads", "mib"), living, strict=True)),
+            }
+        )
+    dist.destroy_process_group()
+
+
+def _step_times(steps):
+    """The milliseconds between the yields of a generator."""
+    times = [time.perf_counter()]
+    for _ in steps:
+        times.append(time.perf_counter())
+    times.append(time.perf_counter())
+    return [1e3 * (end - begin) for begin, end in itertools.pairwise(times)]
+
+
+def _resources():
+    """(descriptors, threads, MiB) of this process."""
+    rollup = pathlib.Path("/proc/self/smaps_rollup").read_text(encoding="ascii")
+    pss_kib = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), pss_kib / 1024
