@@ -105,6 +105,8 @@ static void complete(netsum_request* request) {
 /* Called by opal_progress(), of any thread that waits for anything. */
 static int progress(void) {
   if (in_progress_count == 0 || pthread_mutex_trylock(&mutex) != 0) return 0;
+  /* Who submits a small operation is expected to run it: to poll it is to do so. The first, since operations end in order. */
+  if (in_progress != NULL) netsum_work_wait_us(in_progress->operation.work, 0);
   netsum_request* done = NULL;
   netsum_request** done_end = &done;
   for (netsum_request** each = &in_progress; *each != NULL;) {

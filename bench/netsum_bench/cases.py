@@ -531,9 +531,9 @@ IN_ORDER = [
     ),
     Case(
         "groups",
-        "What does a process group of PyTorch cost?",
+        "What does a process group of PyTorch, or a communicator of MPI, cost?",
         groups.groups,
-        axes(elements=4, groups=20, rounds=5, system=["netsum", "gloo"]),
+        axes(elements=4, groups=20, rounds=5, system=["netsum", "gloo", "netsum-mpi", "openmpi"]),
         minutes=1,
         help={"elements": "of the float32 tensor that each group reduces", "groups": "made, and kept, in each round"},
         key=("elements", "system"),

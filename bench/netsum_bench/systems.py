@@ -405,17 +405,21 @@ class NetsumNccl:
         pass
 
 
+def component_flags(netsum):
+    """Of mpirun: collectives pass through netsum's component, which was built beside the command."""
+    component = pathlib.Path(netsum).parents[2] / "mpi/mca_coll_netsum.so"
+    if not component.exists():
+        raise Failed(f"the component of Open MPI was not built: there is no {component}")
+    return ["--mca", "mca_base_component_path", f"SYS_DEFAULT:{component.parent}", "--mca", "coll_netsum_enable", "1"]
+
+
 class NetsumMpi(OpenMpi):
     """The same program, whose MPI_Allreduce the component of Open MPI passes to netsum, with the rack's aggregator."""
 
     def __init__(self, rack):
-        component = pathlib.Path(rack.netsum).parents[2] / "mpi/mca_coll_netsum.so"
-        if not component.exists():
-            raise Failed(f"the component of Open MPI was not built: there is no {component}")
+        self.component = component_flags(rack.netsum)
         super().__init__(rack)
         self.environment = plugin_environment(rack)
-        path = f"SYS_DEFAULT:{component.parent}"
-        self.component = ["--mca", "mca_base_component_path", path, "--mca", "coll_netsum_enable", "1"]
         self.component += [part for name in self.environment for part in ("-x", name)]
 
     def flags(self, setting):

@@ -1,13 +1,18 @@
-"""What process groups of PyTorch cost: two ranks, processes of this machine."""
+"""What process groups of PyTorch and communicators of MPI cost: two ranks, processes of this machine."""
 
 import contextlib
 import datetime
 import itertools
+import json
 import multiprocessing
 import os
 import pathlib
+import sys
 import tempfile
 import time
+
+from netsum_bench.processes import finish, start
+from netsum_bench.systems import OpenMpi, component_flags
 
 TIMEOUT_S = 60
 WARM_UP = 2
@@ -17,8 +22,60 @@ STEPS = ("new_group", "all_reduce", "destroy")
 @contextlib.contextmanager
 def groups(run, place, turns):
     """Two ranks make a group, reduce a small tensor in it, and destroy it, again and again; then they make groups that
-    stay, of which descriptors, threads and memory (proportional set size) are counted."""
-    yield lambda turn: _measure(turn["system"], turn["groups"], turn["elements"])
+    stay, of which descriptors, threads and memory (proportional set size) are counted. MPI: MPI_Comm_split,
+    MPI_Allreduce and MPI_Comm_free of ranks that yield, by Open MPI with and without netsum's component."""
+
+    def measure(turn):
+        if "mpi" not in turn["system"]:
+            return _measure(turn["system"], turn["groups"], turn["elements"])
+        component = component_flags(run.netsum) if turn["system"] == "netsum-mpi" else []
+        return _measure_mpi(component, turn["groups"], turn["elements"])
+
+    yield measure
+
+
+def _measure_mpi(component, count, elements):
+    flags = ["--allow-run-as-root", "--oversubscribe", "-np", "2", *OpenMpi.YIELD, *component]
+    command = ["mpirun", *flags, sys.executable, "-m", "netsum_bench.labs.groups"]
+    output = finish([start([*command, str(count), str(elements)])], TIMEOUT_S)[0]
+    return json.loads(next(line for line in output.splitlines() if line.startswith("{")))
+
+
+def _run_mpi(count, elements):
+    import numpy as np
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    mine, total = np.ones(elements, dtype=np.float32), np.empty(elements, dtype=np.float32)
+
+    def use():
+        made = world.Split(0, world.rank)
+        yield "new_group"
+        made.Allreduce(mine, total)
+        yield "all_reduce"
+        made.Free()
+
+    steps = [_step_times(use()) for _ in range(WARM_UP + count)][WARM_UP:]
+    kept = [world.Split(0, world.rank)]
+    before = _resources()
+    for _ in range(count):
+        kept.append(world.Split(0, world.rank))
+        kept[-1].Allreduce(mine, total)
+    record = _record(steps, before, count)
+    if world.rank == 0:
+        print(json.dumps(record), flush=True)
+    for made in kept:
+        made.Free()
+
+
+def _record(steps, before, count):
+    """Of the times of each use, and the resources before `count` groups that live."""
+    living = [(now - then) / count for now, then in zip(_resources(), before, strict=True)]
+    return {
+        "times_ms": [sum(times) for times in steps],
+        **{f"{name}_ms": list(times) for name, times in zip(STEPS, zip(*steps, strict=True), strict=True)},
+        **dict(zip(("descriptors", "threads", "mib"), living, strict=True)),
+    }
 
 
 def _measure(backend, count, elements):
@@ -66,16 +123,9 @@ def _on_rank(rank, sender, backend, store, count, elements):
         dist.all_reduce(torch.ones(elements), group=kept[-1])
         if len(kept) == 1:
             before = _resources()
-    living = [(now - then) / count for now, then in zip(_resources(), before, strict=True)]
+    record = _record(steps, before, count)
     if rank == 0:
-        by_step = zip(*steps, strict=True)
-        sender.send(
-            {
-                "times_ms": [sum(times) for times in steps],
-                **{f"{name}_ms": list(times) for name, times in zip(STEPS, by_step, strict=True)},
-                **dict(zip(("descriptors", "threads", "mib"), living, strict=True)),
-            }
-        )
+        sender.send(record)
     dist.destroy_process_group()
 
 
@@ -93,3 +143,7 @@ def _resources():
     rollup = pathlib.Path("/proc/self/smaps_rollup").read_text(encoding="ascii")
     pss_kib = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), pss_kib / 1024
+
+
+if __name__ == "__main__":  # a rank of MPI
+    _run_mpi(*map(int, sys.argv[1:]))
