@@ -124,10 +124,11 @@ void HostCore::plan(Pending* pending) {
 
 // Over several hosts, the sums of each travel in float32, whatever the type.
 bool HostCore::adds_floats(const Operation& operation) const {
-  if (!is_floating(operation.type()) || !operation.is_of_values(options_.payload_bytes)) return false;
+  if (!is_floating(operation.type()) || !operation.has_values()) return false;
+  if (alone()) return true;
   const size_t bytes = operation.count() * sizeof(float);
-  return alone() || (options_.network_adds_floats && bytes <= kMostValueChunks * options_.payload_bytes &&
-                     bytes <= segment_->host_block_bytes());
+  return options_.network_adds_floats && operation.is_of_values(options_.payload_bytes) &&
+         bytes <= kMostValueChunks * options_.payload_bytes && bytes <= segment_->host_block_bytes();
 }
 
 // Of one step. What is read in place and not summed in the segment needs no room there.
