@@ -496,7 +496,11 @@ void ParentRelay::halt() {
 
 bool ParentRelay::wait_until_empty(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_until(lock, deadline, [&] { return sessions_.empty(); });
+  const bool empty = changed_.wait_until(lock, deadline, [&] { return sessions_.empty(); });
+  // As LocalJobs does.
+  const auto patience = std::min(deadline, std::chrono::steady_clock::now() + kTaskPatience);
+  changed_.wait_until(lock, patience, [&] { return removals_ == 0; });
+  return empty;
 }
 
 std::vector<AggregatorJobStatus> ParentRelay::jobs(const JobLooks&) {

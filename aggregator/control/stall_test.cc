@@ -120,6 +120,17 @@ TEST_F(StallTest, ADataplaneThatDoesNotRemove) {
   expect_heartbeats();
 }
 
+// What a drained job had is free when the caller hears that all are over.
+TEST_F(StallTest, ADrainWaitsForTheRemovalOfTheLastJob) {
+  dataplane_.removals.close();
+  unconcerned_.reset();
+  ASSERT_TRUE(dataplane_.removals.has_stopped_somebody());
+  auto drained = std::async(std::launch::async, [this] { return service_->drain(kPatience); });
+  EXPECT_EQ(drained.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  dataplane_.removals.open();
+  EXPECT_TRUE(drained.get());
+}
+
 TEST_F(StallTest, ADataplaneThatDoesNotTellWhatItCounts) {
   ASSERT_TRUE(ask_for_status().get().ok());
   dataplane_.looks.close();
