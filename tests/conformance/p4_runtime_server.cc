@@ -149,8 +149,8 @@ class P4RuntimeServer::Service final : public v1::P4Runtime::Service {
       if (primary) election_id_ = request.arbitration().election_id().low();
       if (primary) stream_ = stream;
       has_primary_ |= primary;
+      stream->Write(response);  // under the mutex, as tell() does: one at a time
     }
-    stream->Write(response);
     while (stream->Read(&request)) {
       std::unique_lock lock(mutex_);
       if (request.has_packet())
@@ -242,11 +242,10 @@ class P4RuntimeServer::Service final : public v1::P4Runtime::Service {
     this->*what = value;
     changed_.notify_all();
   }
-  // The stream of the primary control plane. Not while the lock is held, because a write may have to wait.
-  void tell(const v1::StreamMessageResponse& response) {
-    Stream* const stream = locked([&] { return stream_; });
-    NETSUM_ASSERT(stream != nullptr);
-    stream->Write(response);
+  // To the primary control plane; false if there is none. With the mutex: the call takes it before its stream ends. Messages are so
+  // small that writing them does not wait for the receiver.
+  bool tell(const v1::StreamMessageResponse& response) {
+    return stream_ != nullptr && stream_->Write(response);
   }
   uint32_t table_id(const std::string& alias) const {
     for (const v1::TableInfo& table : program_->tables())
@@ -415,12 +414,13 @@ void P4RuntimeServer::lose_answer_after(int writes) {
 }
 
 void P4RuntimeServer::demote(bool demote) {
-  service_->set(&Service::has_other_, demote);
-  if (!demote) return;
   v1::StreamMessageResponse response;
   response.mutable_arbitration()->mutable_status()->set_code(grpc::ALREADY_EXISTS);
   response.mutable_arbitration()->mutable_status()->set_message("another one is primary now");
-  service_->tell(response);
+  service_->locked([&] {
+    service_->has_other_ = demote;
+    if (demote) service_->tell(response);
+  });
 }
 
 void P4RuntimeServer::send(const Frame& frame) {
@@ -429,7 +429,8 @@ void P4RuntimeServer::send(const Frame& frame) {
   v1::PacketMetadata& port = *response.mutable_packet()->add_metadata();
   port.set_metadata_id(1);
   port.set_value(p4::canonical_bytes(frame.port));
-  service_->tell(response);
+  const bool sent = service_->locked([&] { return service_->tell(response); });
+  NETSUM_ASSERT(sent);
 }
 
 std::vector<P4RuntimeServer::Frame> P4RuntimeServer::frames() const {
