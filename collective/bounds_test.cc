@@ -119,7 +119,7 @@ TEST(Bounds, TheSmallestPacketsWorkAndSmallerOnesAreRefused) {
     const auto refused = Communicator::connect(common);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.status().code(), ErrorCode::kInvalidArgument);
-    EXPECT_THAT(refused.status().message(), testing::HasSubstr("it must be 144 to 9000"));
+    EXPECT_THAT(refused.status().message(), testing::HasSubstr("it must be a whole number from 144 to 9000"));
   }
 }
 

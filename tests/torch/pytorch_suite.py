@@ -71,8 +71,8 @@ _backends = []  # of all groups that this process has made; each rank of each te
 _make_backend = _group._make
 
 
-def _make_and_remember(*arguments):
-    backend = _make_backend(*arguments)
+def _make_and_remember(*arguments, **more):
+    backend = _make_backend(*arguments, **more)
     _backends.append(backend)
     return backend
 
