@@ -77,7 +77,8 @@ Status Session::connect(Clock::time_point join_deadline, Clock::time_point deadl
     // Half the time, if results may be lost on this host alone: the others are told why before their time has passed.
     knows_reason_.store(!reception.ok());
     status = sum_one(time_left(deadline) / (reception.ok() ? 1 : 2));
-    knows_reason_.store(false);
+    if (status.ok())
+      knows_reason_.store(false);  // otherwise the engine may report it yet, beside what is reported below
     const bool silent = status.code() == ErrorCode::kTimeout || status.code() == ErrorCode::kUnreachable ||
                         status.code() == ErrorCode::kAggregatorLost;
     if (silent && !reception.ok()) status = reception;

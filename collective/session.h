@@ -120,7 +120,7 @@ class Session {
   std::string lacks_words_;
   std::unique_ptr<DataPath> path_;
   std::atomic<bool> connected_{false};  // when true, the members above do not change
-  // If the first sum fails, connect() tells the others why: what the engine would report is only the consequence.
+  // If the first sum fails, connect() tells the others why: what the engine reports is only the consequence.
   std::atomic<bool> knows_reason_{false};
 
   // Operations of the caller, without barriers.
