@@ -154,6 +154,8 @@ TEST_F(ProcessTest, AMemberThatIsKilledIsNamedToTheOthers) {
   EXPECT_EQ(failure.message(),
             "rank 1 (127.0.0.1) disconnected without leaving: its process died or hangs, or its host is "
             "unreachable");
+  for (int i = 0; i < 60'000 && dataplane_.removed().empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(dataplane_.removed().size(), 1u);
 
   // The next run may use the name at once, although this member has not left yet.
