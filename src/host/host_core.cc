@@ -124,11 +124,10 @@ void HostCore::plan(Pending* pending) {
 
 // Over several hosts, the sums of each travel in float32, whatever the type.
 bool HostCore::adds_floats(const Operation& operation) const {
-  if (!is_floating(operation.type()) || !operation.has_values()) return false;
-  if (alone()) return true;
+  if (!is_floating(operation.type()) || !operation.is_of_values(options_.payload_bytes)) return false;
   const size_t bytes = operation.count() * sizeof(float);
-  return options_.network_adds_floats && operation.is_of_values(options_.payload_bytes) &&
-         bytes <= kMostValueChunks * options_.payload_bytes && bytes <= segment_->host_block_bytes();
+  return alone() || (options_.network_adds_floats && bytes <= kMostValueChunks * options_.payload_bytes &&
+                     bytes <= segment_->host_block_bytes());
 }
 
 // Of one step. What is read in place and not summed in the segment needs no room there.

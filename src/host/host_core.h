@@ -110,8 +110,7 @@ class HostCore {
     // Decided when its first step is staged, alike on all ranks.
     Result result = Result::kShared;
     bool in_place = false;
-    // Added in float32, in the order of the local ranks: floating-point operations on a lone host, and small ones over several hosts,
-    // where these sums are added in the order of the hosts.
+    // Small floating-point operations are added in float32, in the order of the local ranks, and those sums in that of the hosts.
     bool adds_floats = false;
   };
   // Elements of the operation.

@@ -145,12 +145,9 @@ void Operation::copy_own(const Elements& elements) const {
   });
 }
 
-bool Operation::has_values() const {
-  return encoding_->value_format() != NETSUM_FORMAT_NONE && elements_.inputs() == 1;
-}
-
 bool Operation::is_of_values(uint32_t payload_bytes) const {
-  return has_values() && chunks(payload_bytes) <= kMostValueChunks;
+  return encoding_->value_format() != NETSUM_FORMAT_NONE && elements_.inputs() == 1 &&
+         chunks(payload_bytes) <= kMostValueChunks;
 }
 
 size_t Operation::chunks(uint32_t payload_bytes) const {

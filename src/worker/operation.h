@@ -122,9 +122,7 @@ class Operation {
   bool needs_result(const Elements& elements) const;
   void copy_own(const Elements& elements) const;
 
-  // Whether the elements may be summed as values at all.
-  bool has_values() const;
-  // Whether they are summed as values where all that sum can: the operation is small. Equal on all ranks.
+  // Whether the elements are summed as values where all that sum can: the operation is small. Equal on all ranks.
   bool is_of_values(uint32_t payload_bytes) const;
   // Whether a packet has room for the elements of a chunk as float32. Floating-point types only.
   bool fits_floats(uint32_t payload_bytes) const {

@@ -270,7 +270,6 @@ void BenchCommand::load_options() {
   options_.aggregator_token = aggregator_token_.load();
   options_.tls = tls_.load();
   settings_.lane_bits = options_.lane_bits;
-  settings_.shared_memory = options_.shared_memory;
   if (settings_.compression) settings_.op = ReduceOp::kAvg;
   options_.trace_path = trace_;
 }

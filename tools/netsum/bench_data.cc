@@ -159,10 +159,9 @@ BenchData::Tolerance BenchData::tolerance(TensorId id, size_t count) const {
   const double quantum = std::ldexp(1.0, scale_of(id) - kernels::quantum_bits(world_size_, lane_bits));
   // 8-bit lanes limit the largest elements, by a whole quantum at most.
   double error = world_size_ * quantum * (lane_bits == 8 ? 1 : 0.5);
-  // Small tensors, and all of ranks on one host, are added in binary32: each addition rounds a sum of magnitudes below 2^scale.
-  const bool as_floats = lane_bits != 8 && (shared_memory_ || count * size_of(type_) <= kMostSmallBytes);
-  if (as_floats)
-    error = std::max(error, (world_size_ - 1) * world_size_ * std::ldexp(1.0, scale_of(id) - 24));
+  // Small tensors are added in binary32: each addition rounds a sum of magnitudes below 2^scale.
+  const bool small = lane_bits != 8 && count * size_of(type_) <= kMostSmallBytes;
+  if (small) error = std::max(error, (world_size_ - 1) * world_size_ * std::ldexp(1.0, scale_of(id) - 24));
   if (op_ == ReduceOp::kAvg) error /= world_size_;
   // The sum is rounded to the type: half a unit in the last place. An average is first rounded to binary32 and divided
   // there.

@@ -35,17 +35,15 @@ struct Verdict {
 
 class BenchData {
  public:
-  // `lane_bits` as CommunicatorOptions::lane_bits. Integers know kVaried only. `shared_memory`: floats of any number may be added as
-  // such.
+  // `lane_bits` as CommunicatorOptions::lane_bits. Integers know kVaried only.
   BenchData(DataType type, ReduceOp op, int world_size, uint64_t seed, int lane_bits = 0,
-            BenchPattern pattern = BenchPattern::kVaried, bool shared_memory = false)
+            BenchPattern pattern = BenchPattern::kVaried)
       : type_(type),
         op_(op),
         world_size_(world_size),
         seed_(seed),
         lane_bits_(lane_bits),
         pattern_(pattern),
-        shared_memory_(shared_memory),
         dropped_bits_(dropped_bits()) {}
 
   // What `rank` contributes to tensor `id`.
@@ -85,7 +83,6 @@ class BenchData {
   uint64_t seed_;
   int lane_bits_;
   BenchPattern pattern_;
-  bool shared_memory_;
   int dropped_bits_;  // of 64 random ones, so that the rest is an element's number of steps
 };
 

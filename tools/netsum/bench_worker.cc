@@ -113,7 +113,7 @@ class BenchRank {
         settings_(settings),
         started_(started_for(settings.collective)),
         data_(settings.type, settings.op, communicator_->world_size(), settings.seed, settings.lane_bits,
-              settings.pattern, settings.shared_memory),
+              settings.pattern),
         tensors_(static_cast<size_t>(settings.inflight) * started_.size()) {
     for (Tensor& tensor : tensors_) {
       tensor.input.resize(settings.bytes);

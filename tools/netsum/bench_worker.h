@@ -21,8 +21,7 @@ struct BenchSettings {
   size_t bytes = 64 << 20;  // of one tensor
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  int lane_bits = 0;  // as CommunicatorOptions::lane_bits, like the next one
-  bool shared_memory = false;
+  int lane_bits = 0;  // as CommunicatorOptions::lane_bits
   std::optional<CompressionOptions>
       compression;      // of an all-reduce of float32, whose result is then the mean
   int iterations = 10;  // timed ones
