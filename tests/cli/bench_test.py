@@ -195,7 +195,7 @@ class BenchTest(CommandTest):
             for rank, ratio in enumerate(("0.01", "0.02"))
         ]
         for rank in ranks:
-            assert rank.process.wait(PATIENCE_S) == 3
+            assert rank.end() == 3
             assert "ratio=0.01" in rank.text("err")
             assert "ratio=0.02" in rank.text("err")
 
