@@ -11,7 +11,7 @@ jobs=${2:-$(nproc)}
 started=$SECONDS
 preset=release
 ctest_which=(--label-exclude '^soak$')
-# Runs of pytest, side by side. The tests of the package fork their ranks, which is not safe in a process with threads, such as
+# Runs of pytest. The tests of the package fork their ranks, which is not safe in a process with threads, such as
 # the workers of pytest-xdist: they are several processes of pytest instead. The files of `failure_tests` mostly wait, for
 # deadlines and for processes to start; those of `training_tests` compute.
 command_tests=(-n "$jobs" scripts tests/cli)
@@ -156,17 +156,18 @@ if [ ${#ctest_which[@]} -gt 0 ]; then
   # Most tests wait for deadlines and other threads; one that keeps a core busy counts as three (netsum_test BUSY).
   run ctest ctest --preset "$preset" "${ctest_which[@]}" -j "$((3 * jobs))" --output-junit "$results/ctest.xml"
 fi
+# Alone, since it measures links and processes.
+if [ ${#command_tests[@]} -gt 0 ]; then
+  step "command and scripts (pytest)"
+  run_pytest run command "${command_tests[@]}"
+fi
 if [ ${#torch_tests[@]} -gt 0 ]; then
-  step "command, Python package, demo, benchmarks, chaos and installed packages, side by side (pytest)"
-  run_pytest run_beside command "${command_tests[@]}"
+  step "Python package beside demo, benchmarks, chaos and installed packages (pytest)"
   run_pytest run_beside torch "${torch_tests[@]}" "${training_tests[@]/#/--ignore=}" "${failure_tests[@]/#/--ignore=}"
   run_pytest run_beside training "${training_tests[@]}"
   run_pytest run_beside failures "${failure_tests[@]}"
   run_pytest run_beside racks "${rack_tests[@]}"
   wait_for_all
-elif [ ${#command_tests[@]} -gt 0 ]; then
-  step "command and scripts (pytest)"
-  run_pytest run command "${command_tests[@]}"
 fi
 if [ ${#soak_tests[@]} -gt 0 ]; then
   step "soak tests in Python (pytest)"
