@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <utility>
 
 #include "collective/session_opener.h"
@@ -12,6 +11,7 @@
 #include "src/base/timeout.h"
 #include "src/host/local_sum.h"
 #include "src/kernels/kernels.h"
+#include "src/worker/mismatch.h"
 #include "wire/mtu.h"
 
 namespace netsum {
@@ -207,30 +207,19 @@ void LateCommunicator::on_exchanged(const std::shared_ptr<Apart>& apart, const S
   quiet_.notify_all();
 }
 
-// All ranks have the same frames, and so they name the same rank.
 Status LateCommunicator::compare(const Operation& operation, bool joins,
                                  std::span<const std::byte> all) const {
-  std::map<std::pair<uint32_t, uint32_t>, int> votes;
-  std::vector<std::pair<uint32_t, uint32_t>> calls;
+  const auto call_of = [](uint32_t signature, uint32_t joining) {
+    return uint64_t{signature} << 32 | joining;
+  };
+  const uint64_t own = call_of(operation.signature(), joins ? 1 : 0);
+  std::vector<uint64_t> calls;
   for (size_t rank = 0; rank < static_cast<size_t>(world_size()); ++rank) {
     const Header header = header_of(all, rank);
-    calls.emplace_back(header.signature, header.joins);
-    ++votes[calls.back()];
+    calls.push_back(call_of(header.signature, header.joins));
   }
-  if (votes.size() == 1 && calls.front() == std::pair(operation.signature(), joins ? 1U : 0U))
-    return Status();
-  const auto usual = std::max_element(votes.begin(), votes.end(),
-                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  const auto other = static_cast<int>(
-      std::find_if(calls.begin(), calls.end(), [&](const auto& call) { return call != usual->first; }) -
-      calls.begin());
-  const std::string text =
-      "rank " + std::to_string(rank()) + " is in " + operation.describe() + "; " +
-      (other == rank() ? "other ranks are in another operation"
-                       : "rank " + std::to_string(other) +
-                             " is not, or differs in root, count, type, operation or lane width");
-  return Status(ErrorCode::kMismatch, text + ": all ranks must call the same collectives in the same order",
-                other);
+  if (std::count(calls.begin(), calls.end(), own) == world_size()) return Status();
+  return mismatch(operation, rank(), static_cast<int>(first_unusual(calls)));
 }
 
 // As the ranks of a host sum in memory.
@@ -246,15 +235,8 @@ Status LateCommunicator::sum(const Operation& operation, std::span<const std::by
     const int divisor = operation.op() == ReduceOp::kAvg ? world_size() : 1;
     kernels::sum_in_order(type, inputs, count, divisor, type, result.data());
   } else {
-    std::vector<TensorView> tensors = operation.tensors_of(0, count);
-    size_t offset = 0;
-    for (TensorView& view : tensors) {
-      view.input = inputs.front() + offset;
-      view.output = result.data() + offset;
-      offset += view.count * size_of(type);
-    }
-    const std::vector<const void*> more(inputs.begin() + 1, inputs.end());
-    fits = LocalSum(payload_bytes_).run(operation.encoding(), {type, std::move(tensors), more});
+    fits = LocalSum(payload_bytes_)
+               .run(operation.encoding(), sequence_of(operation, inputs, 0, count, result.data()));
   }
   if (!fits)
     return {ErrorCode::kOverflow,

@@ -186,7 +186,6 @@ class HostCore {
   bool read_input(const Step& step, uint32_t slot, size_t rank, Range piece, uint8_t* to);
   uint64_t address_of(const Step& step, uint32_t slot, size_t rank, const Run& run) const;
   bool is_here(int rank) const;
-  TensorSequence all_of(const Step& step, const Inputs& inputs, Range piece, uint8_t* sum) const;
   OperationSpec sum_of(const Step& step, const Inputs& inputs, Range piece, uint8_t* sum) const;
   Status compare_signatures(const Step& step, uint32_t slot) const;
   Status overflow_status(const Step& step) const;

@@ -1,13 +1,13 @@
 // The phase of reducing: what this rank computes of a step's result, from inputs in the segment slot or in place.
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <string>
 #include <utility>
 
 #include "src/base/assert.h"
 #include "src/host/host_core.h"
 #include "src/kernels/kernels.h"
+#include "src/worker/mismatch.h"
 
 namespace netsum {
 namespace {
@@ -194,7 +194,7 @@ void HostCore::sum_some(Step* step, uint32_t slot) {
     if (pending.adds_floats)
       kernels::sum_in_order(whole.type(), inputs, piece.size(), divisor_of(whole), whole.type(), sum);
     else
-      fits = local_sum_.run(whole.encoding(), all_of(*step, inputs, piece, sum));
+      fits = local_sum_.run(whole.encoding(), sequence_of(whole, inputs, piece.begin, piece.size(), sum));
     left_.begin = piece.end;
     if (shared) {
       if (!fits) segment_->note(slot, local()).overflow = 1;
@@ -284,19 +284,6 @@ bool HostCore::read_input(const Step& step, uint32_t slot, size_t rank, Range pi
   return ok;
 }
 
-// What one of all ranks on this host sums, whatever the role: zeros lie where a rank contributes nothing, and copy_out() drops
-// what it does not receive.
-TensorSequence HostCore::all_of(const Step& step, const Inputs& inputs, Range piece, uint8_t* sum) const {
-  const Operation& whole = *step.pending->operation;
-  std::vector<TensorView> tensors = whole.tensors_of(piece.begin, piece.size());
-  const uint8_t* input = inputs.front();
-  for (TensorView& view : tensors) {
-    view.input = std::exchange(input, input + view.count * size_of(whole.type()));
-    view.output = std::exchange(sum, sum + view.count * size_of(whole.type()));
-  }
-  return {whole.type(), std::move(tensors), {inputs.begin() + 1, inputs.end()}, whole.offset_of(piece.begin)};
-}
-
 // Of several hosts, each says which parts it has, and which it needs.
 OperationSpec HostCore::sum_of(const Step& step, const Inputs& inputs, Range piece, uint8_t* sum) const {
   const Operation& whole = *step.pending->operation;
@@ -316,7 +303,7 @@ OperationSpec HostCore::sum_of(const Step& step, const Inputs& inputs, Range pie
     if (floats)
       spec.tensors = {{.input = sum, .output = sum, .count = piece.size()}};
     else
-      spec.tensors = all_of(step, inputs, piece, sum).tensors();
+      spec.tensors = sequence_of(whole, inputs, piece.begin, piece.size(), sum).tensors();
     return spec;
   }
   const bool moved = step.pending->result == Result::kMoved;
@@ -382,22 +369,9 @@ Status HostCore::compare_signatures(const Step& step, uint32_t slot) const {
   for (size_t rank = 0; rank < ranks(); ++rank)
     same &= segment_->note(slot, rank).signature == operation.signature();
   if (same) return Status();
-  std::map<uint32_t, size_t> votes;
-  for (size_t rank = 0; rank < ranks(); ++rank) ++votes[segment_->note(slot, rank).signature];
-  // Which rank is wrong is unknown. All ranks name the same one: the first that differs from the most frequent signature.
-  const auto usual = std::max_element(votes.begin(), votes.end(),
-                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  size_t differs = 0;
-  while (segment_->note(slot, differs).signature == usual->first) ++differs;
-  const int self = rank_of(local());
-  const int other = rank_of(differs);
-  const std::string text =
-      "rank " + std::to_string(self) + " is in " + operation.describe() + "; " +
-      (other == self ? "other ranks are in another operation"
-                     : "rank " + std::to_string(other) +
-                           " is not, or differs in root, count, type, operation or lane width");
-  return Status(ErrorCode::kMismatch, text + ": all ranks must call the same collectives in the same order",
-                other);
+  std::vector<uint64_t> calls;
+  for (size_t rank = 0; rank < ranks(); ++rank) calls.push_back(segment_->note(slot, rank).signature);
+  return mismatch(operation, rank_of(local()), rank_of(first_unusual(calls)));
 }
 
 Status HostCore::overflow_status(const Step& step) const {

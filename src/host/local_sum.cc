@@ -2,8 +2,21 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace netsum {
+
+TensorSequence sequence_of(const Operation& operation, std::span<const uint8_t* const> inputs, size_t begin,
+                           size_t count, uint8_t* sum) {
+  std::vector<TensorView> tensors = operation.tensors_of(begin, count);
+  const uint8_t* input = inputs.front();
+  for (TensorView& view : tensors) {
+    view.input = std::exchange(input, input + view.count * size_of(operation.type()));
+    view.output = std::exchange(sum, sum + view.count * size_of(operation.type()));
+  }
+  return {
+      operation.type(), std::move(tensors), {inputs.begin() + 1, inputs.end()}, operation.offset_of(begin)};
+}
 
 LocalSum::LocalSum(uint32_t payload_bytes) : payload_bytes_(payload_bytes), agreed_(payload_bytes) {
   for (auto& payload : payloads_) payload.resize(payload_bytes);

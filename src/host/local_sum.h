@@ -5,12 +5,19 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "src/encoding/elements.h"
 #include "src/encoding/encoding.h"
+#include "src/worker/operation.h"
 
 namespace netsum {
+
+// For LocalSum::run(): elements [begin, begin + count) of all ranks' inputs, each contiguous, and of their sum, whatever the role.
+// Zeros lie where a rank contributes nothing, and copy_out() drops what it does not receive.
+TensorSequence sequence_of(const Operation& operation, std::span<const uint8_t* const> inputs, size_t begin,
+                           size_t count, uint8_t* sum);
 
 class LocalSum {
  public:
