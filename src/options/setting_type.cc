@@ -7,11 +7,13 @@
 #include <fstream>
 #include <system_error>
 
+#include "src/base/spin_setting.h"
+
 namespace netsum::options {
 namespace {
 
 constexpr double kLongestS = 86400;
-constexpr double kLongestPollingUs = 60e6;
+constexpr auto kLongestPollingUs = static_cast<double>(kLongestSpin.count());
 
 template <typename Number>
 bool parse(std::string_view text, Number* out) {

@@ -145,11 +145,12 @@ const std::vector<Row>& table() {
   return rows;
 }
 
-// Null: there is none of this name.
-const Row* find_row(std::string_view name) {
+// kInvalidArgument: there is none of this name.
+Result<const Row*> find_row(std::string_view name) {
   const auto row =
       std::find_if(table().begin(), table().end(), [&](const Row& one) { return one.name == name; });
-  return row == table().end() ? nullptr : &*row;
+  if (row != table().end()) return &*row;
+  return Status(ErrorCode::kInvalidArgument, "there is no option '" + std::string(name) + "'");
 }
 
 // "/path/trace.json" is "/path/trace-{job}-rank{rank}.json", so that every communicator of each rank has its own file.
@@ -201,18 +202,18 @@ std::vector<SettingInfo> setting_table() {
 }
 
 Status set_value(std::string_view name, const std::string& text, SettingValues* values) {
-  const Row* const row = find_row(name);
-  if (row == nullptr)
-    return Status(ErrorCode::kInvalidArgument, "there is no option '" + std::string(name) + "'");
+  const auto found = find_row(name);
+  if (!found.ok()) return found.status();
+  const Row* const row = *found;
   const std::string given = options::trimmed(text);
   if (row->type.read(given, *values)) return Status();
   return Status(ErrorCode::kInvalidArgument, "'" + given + "' is not " + row->type.values);
 }
 
 Status check_value(std::string_view name, const CommunicatorOptions& options) {
-  const Row* const row = find_row(name);
-  if (row == nullptr)
-    return Status(ErrorCode::kInvalidArgument, "there is no option '" + std::string(name) + "'");
+  const auto found = find_row(name);
+  if (!found.ok()) return found.status();
+  const Row* const row = *found;
   SettingValues values{.options = options};
   const std::string value = row->type.write(values);
   if (row->type.read(value, values)) return Status();

@@ -32,10 +32,6 @@ std::string read_pem(const std::string& flag, const std::string& path) {
   return text;
 }
 
-}  // namespace
-
-namespace {
-
 // The table's help is Markdown: without marks of code, and of a link only its text.
 std::string plain(const std::string& markdown) {
   static const std::regex kLink(R"(\[([^\]]*)\]\([^)]*\))");
