@@ -11,7 +11,7 @@ namespace netsum {
 namespace {
 
 constexpr std::chrono::seconds kHaltPatience{10};
-constexpr std::chrono::milliseconds kFlushPatience{1000}, kRemovalPatience{10000};
+constexpr std::chrono::milliseconds kFlushPatience{1000};
 
 void enqueue(MemberStream& stream, const JobEvent& told) {
   control::Event event;
@@ -231,7 +231,7 @@ bool LocalJobs::wait_until_empty(std::chrono::steady_clock::time_point deadline)
     std::unique_lock lock(mutex_);
     empty = changed_.wait_until(lock, deadline, [&] { return table_.empty(); });
     // Their slots become free a little later; a dataplane that does not answer keeps them.
-    const auto patience = std::min(deadline, std::chrono::steady_clock::now() + kRemovalPatience);
+    const auto patience = std::min(deadline, std::chrono::steady_clock::now() + kHaltPatience);
     changed_.wait_until(lock, patience, [&] { return !table_.frees_room(); });
   }
   events_.flush(kFlushPatience);

@@ -256,7 +256,6 @@ std::string describe_hosts(const ProcessGroupNetsum::CallCounts& calls) {
 }
 
 std::string describe(const ProcessGroupNetsum& group) {
-  const py::gil_scoped_release unlocked;
   const auto communicator = group.communicator();
   return (communicator ? communicator->describe() : "summed by the hosts") + describe_hosts(group.calls());
 }
@@ -368,11 +367,13 @@ void bind_process_group(py::module_& module) {
              result["gloo_call_bytes"] = calls.host_bytes;
              return result;
            })
-      .def("packet_counts",
-           [](const ProcessGroupNetsum& group) {
-             const CommunicatorStats stats = without_python_lock([&] { return group.stats(); });
-             return std::pair(stats.packets_sent, stats.retransmissions);
-           })
+      .def(
+          "packet_counts",
+          [](const ProcessGroupNetsum& group) {
+            const CommunicatorStats stats = group.stats();
+            return std::pair(stats.packets_sent, stats.retransmissions);
+          },
+          py::call_guard<py::gil_scoped_release>())
       .def("error", &error_of)
       .def_property_readonly("job", &ProcessGroupNetsum::job)
       .def_property_readonly("sums_only", &ProcessGroupNetsum::sums_only)
@@ -384,7 +385,7 @@ void bind_process_group(py::module_& module) {
       .def_property_readonly("timeout", &ProcessGroupNetsum::timeout)
       .def_property_readonly("options", &ProcessGroupNetsum::getBackendOptions)
       .def("flush", &ProcessGroupNetsum::flush, py::arg("limit"), py::call_guard<py::gil_scoped_release>())
-      .def("describe", &describe);
+      .def("describe", &describe, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace
