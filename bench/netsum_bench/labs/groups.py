@@ -48,34 +48,16 @@ def _run_mpi(count, elements):
     world = MPI.COMM_WORLD
     mine, total = np.ones(elements, dtype=np.float32), np.empty(elements, dtype=np.float32)
 
-    def use():
-        made = world.Split(0, world.rank)
-        yield "new_group"
-        made.Allreduce(mine, total)
-        yield "all_reduce"
-        made.Free()
-
-    steps = [_step_times(use()) for _ in range(WARM_UP + count)][WARM_UP:]
-    kept = [world.Split(0, world.rank)]
-    before = _resources()
-    for _ in range(count):
-        kept.append(world.Split(0, world.rank))
-        kept[-1].Allreduce(mine, total)
-    record = _record(steps, before, count)
+    record, kept = _costs(
+        make=lambda: world.Split(0, world.rank),
+        use=lambda made: made.Allreduce(mine, total),
+        free=lambda made: made.Free(),
+        count=count,
+    )
     if world.rank == 0:
         print(json.dumps(record), flush=True)
     for made in kept:
         made.Free()
-
-
-def _record(steps, before, count):
-    """Of the times of each use, and the resources before `count` groups that live."""
-    living = [(now - then) / count for now, then in zip(_resources(), before, strict=True)]
-    return {
-        "times_ms": [sum(times) for times in steps],
-        **{f"{name}_ms": list(times) for name, times in zip(STEPS, zip(*steps, strict=True), strict=True)},
-        **dict(zip(("descriptors", "threads", "mib"), living, strict=True)),
-    }
 
 
 def _measure(backend, count, elements):
@@ -109,33 +91,47 @@ def _on_rank(rank, sender, backend, store, count, elements):
     timeout = datetime.timedelta(seconds=TIMEOUT_S)
     dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=2, timeout=timeout)
 
-    def use():
-        group = dist.new_group()
-        yield "new_group"
-        dist.all_reduce(torch.ones(elements), group=group)
-        yield "all_reduce"
-        dist.destroy_process_group(group)
-
-    steps = [_step_times(use()) for _ in range(WARM_UP + count)][WARM_UP:]
-    kept = []
-    for _ in range(count + 1):
-        kept.append(dist.new_group())
-        dist.all_reduce(torch.ones(elements), group=kept[-1])
-        if len(kept) == 1:
-            before = _resources()
-    record = _record(steps, before, count)
+    record, _ = _costs(
+        make=dist.new_group,
+        use=lambda group: dist.all_reduce(torch.ones(elements), group=group),
+        free=dist.destroy_process_group,
+        count=count,
+    )
     if rank == 0:
         sender.send(record)
     dist.destroy_process_group()
 
 
-def _step_times(steps):
-    """The milliseconds between the yields of a generator."""
-    times = [time.perf_counter()]
-    for _ in steps:
+def _costs(make, use, free, count):
+    """The record: the times of `count` groups, one after the other, and what each of so many groups costs that live.
+    Also returns these."""
+
+    def times_of_one():
+        times = [time.perf_counter()]
+        group = make()
         times.append(time.perf_counter())
-    times.append(time.perf_counter())
-    return [1e3 * (end - begin) for begin, end in itertools.pairwise(times)]
+        use(group)
+        times.append(time.perf_counter())
+        free(group)
+        times.append(time.perf_counter())
+        return [1e3 * (end - begin) for begin, end in itertools.pairwise(times)]
+
+    def living():
+        group = make()
+        use(group)
+        return group
+
+    steps = [times_of_one() for _ in range(WARM_UP + count)][WARM_UP:]
+    kept = [living()]
+    before = _resources()
+    kept += [living() for _ in range(count)]
+    of_one = [(now - then) / count for now, then in zip(_resources(), before, strict=True)]
+    record = {
+        "times_ms": [sum(times) for times in steps],
+        **{f"{name}_ms": list(times) for name, times in zip(STEPS, zip(*steps, strict=True), strict=True)},
+        **dict(zip(("descriptors", "threads", "mib"), of_one, strict=True)),
+    }
+    return record, kept
 
 
 def _resources():
