@@ -36,7 +36,19 @@ PHRASES = re.compile(
     re.IGNORECASE,
 )
 RECORDS = (".svg", ".jsonl")
-PRODUCTION = ("include/", "src/", "wire/", "aggregator/", "collective/", "torch/src/", "mpi/", "nccl/", "tools/")
+PRODUCTION = (
+    "include/",
+    "src/",
+    "wire/",
+    "aggregator/",
+    "engine/",
+    "session/",
+    "api/",
+    "torch/src/",
+    "mpi/",
+    "nccl/",
+    "tools/",
+)
 NOT_PRODUCTION = re.compile(r"_test\.|testing|test_|scripted_|fake_")
 TYPE = re.compile(
     r"^(?:template <[^>]*> *)?(?:class|struct|enum class|enum) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: : [^;]*)? \{",

@@ -20,7 +20,7 @@ class CheckIncludesTest:
             self.offences(
                 {
                     "src/net/a.h": '#include <vector>\n#include "netsum/status.h"\n#include "src/base/clock.h"\n',
-                    "collective/b.cc": '#include "src/net/a.h"\n#include "aggregator/server/server.h"\n',
+                    "session/b.cc": '#include "src/net/a.h"\n#include "aggregator/server/server.h"\n',
                     "aggregator/slot/slot.h": '#include "wire/packet.h"\n',
                     "aggregator/core/aggregator_core.h": '#include "aggregator/dataplane/dataplane.h"\n',
                     "src/worker/c_test.cc": '#include "src/kernels/kernels.h"\n',
@@ -41,9 +41,9 @@ class CheckIncludesTest:
             ("aggregator/server/server.h", "aggregator/control/control_service.h"),
             ("src/worker/a.h", "src/net/af_xdp/af_xdp_io.h"),
             ("emulate/a.cc", "aggregator/server/server.h"),
-            ("collective/a.cc", "emulate/network.h"),
-            ("src/control/a.cc", "collective/session.h"),
-            ("aggregator/server/server.cc", "collective/session.h"),
+            ("api/a.cc", "emulate/network.h"),
+            ("src/control/a.cc", "session/session.h"),
+            ("aggregator/server/server.cc", "session/session.h"),
             ("wire/codec.cc", "src/base/rng.h"),
             ("include/netsum/a.h", "src/base/clock.h"),
             ("tools/netsum/a.cc", "aggregator/server/server.h"),

@@ -69,7 +69,7 @@ def build_folder():
 def owners(bundled):
     """The Debian packages of the libraries that auditwheel has copied under the names `bundled`."""
     found = set()
-    for binary in ("collective/libnetsum.so.*.*", "tools/netsum/netsum"):
+    for binary in ("api/libnetsum.so.*.*", "tools/netsum/netsum"):
         for line in run("ldd", only(build_folder().glob(binary))).splitlines():
             name, _, library = line.strip().partition(" => ")
             if not any(copy.startswith(f"{name.split('.so')[0]}-") for copy in bundled):

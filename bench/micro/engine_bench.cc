@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "aggregator/core/aggregator_core.h"
-#include "collective/engine.h"
-#include "collective/network_core.h"
+#include "engine/engine.h"
+#include "engine/network_core.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/worker/core_group.h"

@@ -44,9 +44,9 @@ def test_a_sample_belongs_to_the_pass_of_its_function_and_its_callers():
 
 
 def test_the_classes_that_are_counted_exist_and_an_engines_samples_belong_to_them():
-    source = "".join(path.read_text() for path in (ROOT / "collective").glob("*.cc"))
+    source = "".join(path.read_text() for path in (ROOT / "engine").glob("*.cc"))
     for name in profile.ENGINE_CLASSES:
-        assert re.search(rf"^[\w:<>*& ]*\b{name}::\w+\(", source, re.MULTILINE), f"no function of {name} in collective/"
+        assert re.search(rf"^[\w:<>*& ]*\b{name}::\w+\(", source, re.MULTILINE), f"no function of {name} in engine/"
     chains = profile.collapse(SCRIPT.splitlines())
     counted = [chain for chain in chains if re.search(profile.ENGINE, ";".join(chain))]
     assert counted == [chain for chain in chains if chain[-1] == "rep_movs_alternative"]

@@ -33,7 +33,7 @@ PLAIN = "src/kernels/plain_select.cc"
 SELECT = "src/kernels/select.cc"
 LEVELS = "src/kernels/levels.cc"
 CODES = "src/kernels/codes.cc"
-API = "collective/compression_api.cc"
+API = "api/compression_api.cc"
 TOP_K = "compress_test MethodsTest.TopKSendsTheLargestElementsAndKeepsTheOthers"
 NOT_FINITE = "compress_test MethodsTest.NumbersThatAreNotFiniteArriveAndLeaveNothing"
 REFUSED = "compress_test CompressionTest.CombinationsThatWouldGiveWrongResultsAreRefused"
@@ -271,7 +271,7 @@ BUGS = [
         "bytes_of(from + lanes)", "bytes_of(from)", "kernels_test *LevelsTest.SumsOfRows*"),
     Bug("compress", "even_chances", "between two values of THC's table, each is as likely", INTEGERS,
         "unit * gap.size < exact - gap.below", "unit < 0.5f", "compress_test IntegersTest.ThcTableSends*"),
-    Bug("compress", "option_of_c_unread", "a compression made in C has another number of elements to send", "collective/c_api_compression.cc",
+    Bug("compress", "option_of_c_unread", "a compression made in C has another number of elements to send", "api/c_api_compression.cc",
         "  read(in.k, &out->k);\n", "", "c_abi_test CAbiTest.AProgramInC11UsesEveryFunction"),
     Bug("compress", "largest_fp8_unused", "fp8_e4m3 ends at 416", BYTE_NUMBERS,
         "float_magnitudes(3, 0x7E)", "float_magnitudes(3, 0x7D)", "compress_test Fp8Test.*"),

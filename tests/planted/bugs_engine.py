@@ -2,17 +2,17 @@
 
 from bug import Bug
 
-ENGINE = "collective/engine_thread.cc"
-PARTS = "collective/engine.cc"
-CHECKS = "collective/tensor_check.cc"
-C_API = "collective/c_api.cc"
+ENGINE = "engine/engine_thread.cc"
+PARTS = "engine/engine.cc"
+CHECKS = "session/tensor_check.cc"
+C_API = "api/c_api.cc"
 
 # fmt: off
 BUGS = [
-    Bug("engine", "polls_in_vain", "a thread that polls does not drive the engine", "collective/work.cc",
+    Bug("engine", "polls_in_vain", "a thread that polls does not drive the engine", "engine/work.cc",
         "mine->seat->take_or_call() : mine->seat->take();", "mine->seat->take_or_call() : nullptr;",
         "engine_test CallerDrivesTest.AThreadThatPollsEndsItsOperationsItself"),
-    Bug("engine", "engine_used_when_left", "a thread that polls uses the engine after it has left the seat", "collective/work.cc",
+    Bug("engine", "engine_used_when_left", "a thread that polls uses the engine after it has left the seat", "engine/work.cc",
         "  if (engine != nullptr) mine->seat->leave(engine->drive(*mine, done, deadline_us));\n",
         "  if (engine != nullptr) {\n    const DriverSeat::Leaving how = engine->drive(*mine, done, deadline_us);\n"
         "    mine->seat->leave({.needs_engine = how.needs_engine});\n"
@@ -32,19 +32,19 @@ BUGS = [
         "  submission.spec.role = {};\n  core_->submit(id, std::move(submission.spec));\n",
         "session_test"),
     Bug("engine", "early_failure_lost", "an engine does not get the failure that was reported before it was made",
-        "collective/failure_notifier.cc", "  if (!failure_.ok()) engine_->fail(failure_);\n", "",
+        "engine/failure_notifier.cc", "  if (!failure_.ok()) engine_->fail(failure_);\n", "",
         "engine_test EngineTest.AFailureThatTheControlPlaneReportedBeforeThereWasAnEngineReachesIt"),
     Bug("engine", "chunks_wrap", "an operation may have more chunks than a packet can name", CHECKS,
         "  if (elements <= kMostChunks * chunk_elements) return {};\n", "  if (elements + kMostChunks > 0) return {};\n",
         "tensor_check_test TensorCheckTest.AnOperationOfMoreThan2To32PacketsIsRefused"),
     Bug("engine", "newer_options_ignored", "an option that the library does not know is ignored",
-        "collective/c_api_support.h",
+        "api/c_api_support.h",
         "    if (bytes[i] == 0) continue;\n", "    if (bytes[i] != 1000) continue;\n",
         "c_abi_test CAbiTest.AProgramOfALaterVersionConnectsIfItUsesNothingNew"),
     Bug("engine", "parts_unordered", "threads that submit at the same time give their operations to the cores in different orders",
         PARTS, "  if (threads_.size() > 1) order.lock();\n", "",
         "engine_threads_test PartsTest.AllCoresGetTheOperationsOfAllThreadsInOneOrder"),
-    Bug("engine", "first_part_ends_all", "an operation ends with its first part", "collective/running_operation.cc",
+    Bug("engine", "first_part_ends_all", "an operation ends with its first part", "engine/running_operation.cc",
         "  return --left_ == 0;\n", "  return left_-- == all_;\n",
         "engine_threads_test PartsTest.AnOperationEndsWithItsLastPart"),
     Bug("engine", "a_part_failed_alone", "the failure of one core leaves the others to their deadlines", PARTS,

@@ -2,7 +2,7 @@
 
 from bug import Bug
 
-COMMUNICATOR = "collective/failover_communicator.cc"
+COMMUNICATOR = "api/failover_communicator.cc"
 ORDER = "failover_order_test FailoverOrderTest."
 REPEATED = ORDER + "WhatHasEndedOnOneRankIsRepeatedForTheOther"
 TRAINING = "failover_test FailoverTest.To*"
@@ -15,7 +15,7 @@ BUGS = [
         COMMUNICATOR, "  if (session_number != session_number_ || session_ == nullptr || !failure_.ok() || lost_) return;",
         "  if (!failure_.ok() || lost_) return;", ORDER + "ALaterReportIsNoLossOfTheNextSession"),
     Bug("failover", "reports_blame_rank_0", "a rank that cannot move to the hosts is taken for the loss of rank 0",
-        "collective/session.cc", " && status.rank() == kNoRank;", ";", "session_test MovingSessionTest.*"),
+        "session/session.cc", " && status.rank() == kNoRank;", ";", "session_test MovingSessionTest.*"),
     Bug("failover", "silence_hides_the_answer", "a search that fails names the last place that did not answer, not what an answer was",
         COMMUNICATOR, "      if (answered || !any_answer) last = ended;\n", "      last = ended;\n",
         "no_thread_test NoThreadTest.AnAggregatorIsLostAndThereIsNoThreadForLong"),
@@ -42,7 +42,7 @@ BUGS = [
         "  if (Status status = check_words(spec, lacks_words); !status.ok()) return status;\n", "",
         "refused_test RefusedTest.WhatAnAggregatorCannotCombine"),
     Bug("failover", "exit_without_its_part", "a process that exits leaves the others without its part of operations in flight",
-        "collective/exit_flush.cc", "std::atexit(flush);", "(void)flush;",
+        "api/exit_flush.cc", "std::atexit(flush);", "(void)flush;",
         "c_api_test CApiTest.ARankThatExitsDoesItsPartOfWhatIsInFlight"),
     Bug("failover", "search_outlives_abort", "after an abort the search for another place goes on", COMMUNICATOR,
         "        if (stop_ || !failure_.ok()) return", "        if (stop_) return",
@@ -75,10 +75,10 @@ BUGS = [
     Bug("failover", "too_few_regroup", "ranks continue before as many have come as are needed", "src/job/regroup.cc",
         "  if (arrived < min_members_) return std::nullopt;\n", "", "job_spec_test RegroupRuleTest.*"),
     Bug("failover", "children_use_it", "a forked child uses the communicator of its parent",
-        "collective/process_communicator.cc", "  return forked_children::process_id() != process_;", "  return process_ == 0;",
+        "api/process_communicator.cc", "  return forked_children::process_id() != process_;", "  return process_ == 0;",
         "forked_communicator_test ForkedCommunicator.*", hangs=True),
     Bug("failover", "children_wait", "a forked child waits for an operation of its parent",
-        "collective/work_state.h", "  bool is_forked() const { return forked_children::process_id() != process; }",
+        "engine/work_state.h", "  bool is_forked() const { return forked_children::process_id() != process; }",
         "  bool is_forked() const { return process == 0; }", "forked_communicator_test ForkedCommunicator.*", hangs=True),
 ]
 # fmt: on

@@ -88,7 +88,7 @@ KERNEL_BUGS = [
     Bug("kernels", "scales_beyond_the_payload", "each tensor of one element has a scale in 8-bit lanes", "src/encoding/fixed_point.h",
         "std::min(run.index, run.done / 2)", "run.index", "encoding_test"),
     Bug("kernels", "8_bit_needs_not_said", "ranks with 8-bit lanes do not say what they need",
-        "collective/job_membership.cc", "if (options.lane_bits == 8) add_lanes8(", "if (options.lane_bits == 80) add_lanes8(",
+        "session/job_membership.cc", "if (options.lane_bits == 8) add_lanes8(", "if (options.lane_bits == 80) add_lanes8(",
         "lanes8_test"),
     Bug("kernels", "minimum_is_maximum", "a minimum is not complemented", WORD_LANES,
         "complement_(op == ReduceOp::kMin || op", "complement_(op", "encoding_test"),

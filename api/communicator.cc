@@ -1,0 +1,240 @@
+// Communicator::connect, and the communicator that reports failures to the application instead of moving.
+#include "netsum/communicator.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "api/communicator_base.h"
+#include "api/failover_communicator.h"
+#include "api/late_communicator.h"
+#include "api/process_communicator.h"
+#include "engine/work_state.h"
+#include "netsum/settings.h"
+#include "session/session.h"
+#include "session/session_opener.h"
+#include "src/base/timeout.h"
+#include "src/kernels/kernels.h"
+#include "src/plan/job_plan.h"
+
+namespace netsum {
+namespace {
+
+// With a shorter timeout, a late timer would be a false alarm.
+constexpr int64_t kLeastLivenessMs = 20;
+
+Status invalid(const std::string& message) {
+  return Status(ErrorCode::kInvalidArgument, message);
+}
+
+Status check_failover(const CommunicatorOptions& options) {
+  if (options.aggregators.empty()) {
+    return invalid("on_failure is failover, but there is no aggregator to lose: set aggregators");
+  }
+  if (options.failover_timeout.count() <= 0) return invalid("failover_timeout must be above zero");
+  const auto& fallbacks = options.fallback_aggregators;
+  const bool to_hosts = std::find(fallbacks.begin(), fallbacks.end(), kHosts) != fallbacks.end();
+  if (to_hosts && options.root.empty()) {
+    return invalid(
+        "fallback_aggregators names the hosts, and root is not set: rank 0's address is needed to bring the "
+        "ranks' shards together");
+  }
+  if (to_hosts && options.world_size > kMaxMembers) {
+    return invalid("fallback_aggregators names the hosts, which sum for at most " +
+                   std::to_string(kMaxMembers) + " ranks; world_size is " +
+                   std::to_string(options.world_size));
+  }
+  return Status();
+}
+
+Status check(const CommunicatorOptions& options) {
+  const std::string world = std::to_string(options.world_size);
+  if (options.world_size < 1 || options.world_size > kMaxRanks) {
+    return invalid("world_size is " + world + "; a job has 1 to " + std::to_string(kMaxRanks) + " ranks");
+  }
+  if (options.rank < 0 || options.rank >= options.world_size) {
+    return invalid("rank is " + std::to_string(options.rank) + "; it must be 0 to world_size - 1 (" + world +
+                   " ranks)");
+  }
+  for (const char* name : {"mtu", "slots", "engine_threads", "spin", "lane_bits"})
+    if (Status status = check_value(name, options); !status.ok()) return status;
+  if (options.lane_bits == 8 && options.world_size > kernels::kMaxMembers8) {
+    return invalid("lane_bits is 8 and world_size is " + world + "; 8 bits hold sums of at most " +
+                   std::to_string(kernels::kMaxMembers8) + " ranks: set lane_bits to 0, 16 or 32");
+  }
+  if (options.lane_bits == 8 && options.verify != Verify::kPacket)
+    return invalid(
+        "lane_bits is 8 and verify is not kPacket; sums in 8 bits cannot be verified: set lane_bits to 0, 16 "
+        "or "
+        "32");
+  if (options.lane_bits == 16 && options.world_size > kernels::kMaxMembers16) {
+    return invalid("lane_bits is 16 and world_size is " + world + "; 16 bits hold sums of at most " +
+                   std::to_string(kernels::kMaxMembers16) + " ranks: set lane_bits to 0 or 32");
+  }
+  if (options.timeout.count() <= 0 || options.connect_timeout.count() <= 0) {
+    return invalid("timeout and connect_timeout must be above zero");
+  }
+  if (options.aggregators.empty() && options.root.empty()) {
+    return invalid(
+        "neither aggregators nor root is set: without an aggregator every rank embeds a shard of "
+        "one, and rank 0's address (root, \"host:port\") is needed to bring them together");
+  }
+  if (options.when_full == WhenFull::kHosts && !options.aggregators.empty() &&
+      (options.root.empty() || options.world_size > kMaxMembers)) {
+    return invalid("when_full is kHosts: " +
+                   (options.root.empty()
+                        ? std::string("root must be set, for the ranks to meet without an aggregator")
+                        : "embedded shards sum for at most " + std::to_string(kMaxMembers) +
+                              " ranks; world_size is " + world));
+  }
+  if (options.liveness_timeout.count() != 0 && options.liveness_timeout.count() < kLeastLivenessMs) {
+    return invalid("liveness_timeout is " + std::to_string(options.liveness_timeout.count()) +
+                   " ms; it must be at least " + std::to_string(kLeastLivenessMs) + " ms, or 0 for never");
+  }
+  if (options.aggregators.empty() && options.world_size > kMaxMembers) {
+    return invalid("world_size is " + world + "; embedded shards sum for at most " +
+                   std::to_string(kMaxMembers) + " ranks: set aggregators");
+  }
+  if (Status status = plan::check_declared_rate(options.link_rate_bps, "link_rate_bps"); !status.ok())
+    return status;
+  return options.on_failure == FailurePolicy::kFailover ? check_failover(options) : Status();
+}
+
+class PlainCommunicator final : public CommunicatorBase {
+ public:
+  explicit PlainCommunicator(const CommunicatorOptions& options)
+      : CommunicatorBase(options.timeout), opener_(options) {}
+  ~PlainCommunicator() override { stop(); }
+
+  Status connect() {
+    if (Status status = opener_.prepare(); !status.ok()) return status;
+    auto session = opener_.connect({});
+    if (!session.ok()) return session.status();
+    replace_session(std::move(session).value());
+    return Status();
+  }
+
+  int rank() const override { return opener_.rank(); }
+  int world_size() const override { return opener_.world_size(); }
+  void abort(const std::string& reason) override {
+    const auto session = this->session();
+    if (session == nullptr) return;
+    const Status status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " aborted: " + reason,
+                        rank());
+    session->fail(status);
+    session->report(status);
+  }
+  void linger(Deadline deadline) override {
+    if (const auto session = this->session(); session != nullptr) session->linger(deadline);
+  }
+  Result<Regrouped> regroup(const RegroupOptions& options) override;
+  Status status() const override;
+  CommunicatorStats stats() const override {
+    if (const auto session = this->session(); session != nullptr) return session->stats();
+    CommunicatorStats stats;
+    stats.wrong_sums = opener_.wrong_sums();
+    return stats;
+  }
+  std::string describe() const override {
+    const auto session = this->session();
+    return session != nullptr ? session->describe() + describe_sparse()
+                              : "not connected: " + status().to_string();
+  }
+
+ protected:
+  Work submit(OperationSpec spec, std::chrono::milliseconds timeout) override;
+  void flush_submitted(Deadline deadline) override {
+    if (const auto session = this->session(); session != nullptr) session->flush(deadline);
+  }
+
+ private:
+  std::shared_ptr<Session> session() const {
+    const std::lock_guard lock(mutex_);
+    return session_;
+  }
+  void replace_session(std::shared_ptr<Session> session) {
+    const std::lock_guard lock(mutex_);
+    session_ = std::move(session);
+  }
+
+  SessionOpener opener_;
+  std::mutex regroup_mutex_;  // one at a time
+  mutable std::mutex mutex_;
+  std::shared_ptr<Session> session_;  // null while regrouping, and after that has failed
+  Status no_session_;                 // why it is null
+};
+
+Status PlainCommunicator::status() const {
+  const auto session = this->session();
+  if (session != nullptr) return session->status();
+  const std::lock_guard lock(mutex_);
+  return no_session_;
+}
+
+Work PlainCommunicator::submit(OperationSpec spec, std::chrono::milliseconds timeout) {
+  const auto session = this->session();
+  const Status refusal = session != nullptr ? session->check(spec) : status();
+  if (!refusal.ok()) return ended_work(refusal);
+  return session->submit(std::move(spec), timeout);
+}
+
+Result<Regrouped> PlainCommunicator::regroup(const RegroupOptions& options) {
+  const std::lock_guard one_at_a_time(regroup_mutex_);
+  std::shared_ptr<Session> old;
+  {
+    const std::lock_guard lock(mutex_);
+    old = std::move(session_);
+    session_ = nullptr;
+    if (old != nullptr) no_session_ = old->status();
+    if (no_session_.ok())
+      no_session_ =
+          Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " asks for a regroup", rank());
+  }
+  if (old != nullptr) opener_.end(std::move(old), no_session_);
+  reset_sparse();
+  auto session = opener_.regroup(options);
+  if (!session.ok()) {
+    const std::lock_guard lock(mutex_);
+    no_session_ = session.status();
+    return session.status();
+  }
+  replace_session(std::move(session).value());
+  return opener_.regrouped();
+}
+
+CommunicatorOptions with_bounded_timeouts(const CommunicatorOptions& options) {
+  CommunicatorOptions usable = options;
+  for (auto* timeout :
+       {&usable.connect_timeout, &usable.timeout, &usable.liveness_timeout, &usable.failover_timeout})
+    *timeout = bounded(*timeout);
+  return usable;
+}
+
+Result<std::unique_ptr<CommunicatorBase>> connect_checked(const CommunicatorOptions& options) {
+  if (options.on_failure == FailurePolicy::kFailover) return FailoverCommunicator::connect(options);
+  auto communicator = std::make_unique<PlainCommunicator>(options);
+  if (Status status = communicator->connect(); !status.ok()) return status;
+  return std::unique_ptr<CommunicatorBase>(std::move(communicator));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
+  if (Status status = check(options); !status.ok()) return status;
+  auto connected = connect_checked(with_bounded_timeouts(options));
+  if (!connected.ok()) return connected.status();
+  return std::unique_ptr<Communicator>(std::make_unique<ProcessCommunicator>(std::move(connected).value()));
+}
+
+Result<std::unique_ptr<Communicator>> join_late(const CommunicatorOptions& options, LateJoin join) {
+  if (Status status = check(options); !status.ok()) return status;
+  if (options.verify != Verify::kPacket)
+    return invalid("join_late: verify is not kPacket; the ranks cannot verify sums that they exchange");
+  if (!join.exchange) return invalid("join_late: there is no exchange");
+  auto late =
+      std::make_unique<LateCommunicator>(with_bounded_timeouts(options), std::move(join), connect_checked);
+  return std::unique_ptr<Communicator>(std::make_unique<ProcessCommunicator>(std::move(late)));
+}
+
+}  // namespace netsum

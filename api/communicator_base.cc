@@ -1,0 +1,78 @@
+#include "api/communicator_base.h"
+
+#include <utility>
+
+#include "engine/work_state.h"
+#include "session/tensor_check.h"
+
+namespace netsum {
+Work CommunicatorBase::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
+  return sum(Collective::kAllReduce, tensors, 0, options);
+}
+
+Work CommunicatorBase::broadcast(std::span<const BufferView> buffers, int root,
+                                 const CollectiveOptions& options) {
+  return move(Collective::kBroadcast, buffers, root, options);
+}
+
+Work CommunicatorBase::all_gather(std::span<const BufferView> parts, const CollectiveOptions& options) {
+  return move(Collective::kAllGather, parts, 0, options);
+}
+
+Work CommunicatorBase::gather(std::span<const BufferView> parts, int root, const CollectiveOptions& options) {
+  return move(Collective::kGather, parts, root, options);
+}
+
+Work CommunicatorBase::scatter(std::span<const BufferView> parts, int root,
+                               const CollectiveOptions& options) {
+  return move(Collective::kScatter, parts, root, options);
+}
+
+Work CommunicatorBase::reduce(std::span<const TensorView> tensors, int root, const ReduceOptions& options) {
+  return sum(Collective::kReduce, tensors, root, options);
+}
+
+Work CommunicatorBase::reduce_scatter(std::span<const TensorView> parts, const ReduceOptions& options) {
+  return sum(Collective::kReduceScatter, parts, 0, options);
+}
+
+// One element that is zero on all ranks: an operation without elements would end at once.
+Work CommunicatorBase::start_barrier(std::chrono::milliseconds timeout) {
+  OperationSpec spec;
+  spec.type = DataType::kInt32;
+  spec.tensors = {{.count = 1}};
+  spec.role = make_role(Collective::kBarrier, 0, rank());
+  return submit_here(std::move(spec), timeout);
+}
+
+Work CommunicatorBase::move(Collective collective, std::span<const BufferView> buffers, int root,
+                            const CollectiveOptions& options) {
+  OperationSpec spec;
+  spec.type = DataType::kByte;
+  spec.tensors.reserve(buffers.size());
+  for (const BufferView& buffer : buffers)
+    spec.tensors.push_back({buffer.input, buffer.output, buffer.bytes});
+  spec.role = make_role(collective, root, rank());
+  spec.role.tag = options.tag;
+  return submit_here(std::move(spec), options.timeout);
+}
+
+Work CommunicatorBase::sum(Collective collective, std::span<const TensorView> tensors, int root,
+                           const ReduceOptions& options) {
+  OperationSpec spec;
+  spec.type = options.type;
+  spec.op = options.op;
+  spec.tensors.assign(tensors.begin(), tensors.end());
+  spec.role = make_role(collective, root, rank());
+  spec.role.tag = options.tag;
+  spec.one_tensor = collective == Collective::kReduceScatter;
+  return submit_here(std::move(spec), options.timeout);
+}
+
+Work CommunicatorBase::submit_here(OperationSpec spec, std::chrono::milliseconds timeout) {
+  if (Status refusal = check_role(spec, world_size()); !refusal.ok()) return ended_work(refusal);
+  SparseOperations* const sparse = this->sparse();
+  return sparse != nullptr ? sparse->submit(std::move(spec), timeout) : submit(std::move(spec), timeout);
+}
+
+}  // namespace netsum

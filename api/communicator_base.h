@@ -1,0 +1,84 @@
+// The collectives of a communicator. Each call becomes an OperationSpec here; below, nothing distinguishes collectives
+// but the role.
+#ifndef NETSUM_API_COMMUNICATOR_BASE_H_
+#define NETSUM_API_COMMUNICATOR_BASE_H_
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "api/sparse_operations.h"
+#include "netsum/communicator.h"
+#include "netsum/sparse.h"
+#include "src/worker/operation.h"
+
+namespace netsum {
+
+class CommunicatorBase : public Communicator {
+ public:
+  Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) final;
+  Work broadcast(std::span<const BufferView> buffers, int root, const CollectiveOptions& options) final;
+  Work all_gather(std::span<const BufferView> parts, const CollectiveOptions& options) final;
+  Work gather(std::span<const BufferView> parts, int root, const CollectiveOptions& options) final;
+  Work scatter(std::span<const BufferView> parts, int root, const CollectiveOptions& options) final;
+  Work reduce(std::span<const TensorView> tensors, int root, const ReduceOptions& options) final;
+  Work reduce_scatter(std::span<const TensorView> parts, const ReduceOptions& options) final;
+  Work start_barrier(std::chrono::milliseconds timeout) final;
+
+  // netsum/sparse.h
+  Work sparse_all_reduce(const TensorView& tensor, const SparseOptions& options);
+  Work sparse_all_reduce(const CooView& input, CooAllocator allocate, const SparseOptions& options);
+  SparseStats sparse_stats() const;
+
+  // submit(), for a communicator that wraps this one.
+  Work hand_on(OperationSpec spec, std::chrono::milliseconds timeout) {
+    return submit(std::move(spec), timeout);
+  }
+
+  using Deadline = std::chrono::steady_clock::time_point;
+  // Before the process exits without destroying this, these two: other ranks may need what this one has not sent yet, and answers of
+  // its shard.
+  // Waits until all operations have ended, at most until `deadline`.
+  void flush(Deadline deadline);
+  // As Session::linger().
+  virtual void linger(Deadline deadline) = 0;
+
+ protected:
+  // `timeout`: that of operations that name none.
+  explicit CommunicatorBase(std::chrono::milliseconds timeout) : timeout_(timeout) {}
+
+  // Checks the operation (tensor_check.h) and starts it. `timeout` 0: CommunicatorOptions::timeout. The deadline of
+  // `spec` is not set. Any thread.
+  virtual Work submit(OperationSpec spec, std::chrono::milliseconds timeout) = 0;
+
+  // Must be called at the begin of the destructor: no operation is submitted from here on. Other ranks may need this rank's part
+  // of operations in flight, which get a second to end.
+  void stop();
+  // As flush(), of what has passed submit().
+  virtual void flush_submitted(Deadline deadline) = 0;
+  // Must be called by regroup() when the old session has ended and submit() refuses operations.
+  void reset_sparse();
+  std::string describe_sparse() const;
+
+ private:
+  Work move(Collective collective, std::span<const BufferView> buffers, int root,
+            const CollectiveOptions& options);
+  Work sum(Collective collective, std::span<const TensorView> tensors, int root,
+           const ReduceOptions& options);
+  // Checks the root and the number of parts, which the job determines.
+  Work submit_here(OperationSpec spec, std::chrono::milliseconds timeout);
+  Work start_sparse(SparseOperations::Request request, const SparseOptions& options, uint64_t key);
+  Status begin_sparse();
+  SparseOperations* sparse() const;
+
+  const std::chrono::milliseconds timeout_;
+  mutable std::mutex sparse_mutex_;
+  std::unique_ptr<SparseOperations> sparse_;  // from the first sparse operation on
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_API_COMMUNICATOR_BASE_H_

@@ -1,0 +1,600 @@
+#include "api/failover_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/work_state.h"
+#include "session/tensor_check.h"
+#include "src/base/thread.h"
+#include "src/base/timeout.h"
+#include "src/worker/worker_core.h"
+
+namespace netsum {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long the ranks wait for each other at one aggregator. They detect a loss within the liveness timeout of each other,
+// and the wait doubles with every round over all aggregators, so that they meet eventually.
+constexpr milliseconds kFirstDwell{400}, kLongestDwell{3'200};
+// For all data paths to answer, once all ranks have joined.
+constexpr milliseconds kPathPatience{5'000};
+
+// An aggregator whose sums are wrong is of no more use than one that is gone.
+bool is_loss(const Status& status) {
+  return status.code() == ErrorCode::kAggregatorLost || status.code() == ErrorCode::kWrongSum;
+}
+
+}  // namespace
+
+struct FailoverCommunicator::Operation {
+  uint64_t number = 0;
+  OperationSpec spec;  // with the caller's tensors
+  milliseconds timeout;
+  Clock::time_point deadline;            // as seen by the caller, over all sessions
+  size_t heap_place = kInNoHeap;         // in in_flight_
+  std::unique_ptr<std::byte[]> inputs;   // copies, contiguous, of those that this rank contributes
+  std::unique_ptr<std::byte[]> outputs;  // of an operation that is repeated although it has ended here
+  size_t bytes = 0;
+  std::shared_ptr<Work::State> outer = std::make_shared<Work::State>();
+  bool ended = false;             // the caller has its result
+  uint64_t ended_in_session = 0;  // the latest session in which it has ended
+
+  Operation(OperationSpec operation_spec, milliseconds timeout_of_caller);
+  OperationSpec spec_again();
+  milliseconds time_left() const;
+  std::string describe() const;
+  bool is_barrier() const { return spec.role.collective == Collective::kBarrier; }
+  // As Operation::is_of_values() of src/worker, or so nearly.
+  bool adds_floats(uint32_t payload_bytes) const {
+    return is_floating(spec.type) && (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAvg) &&
+           bytes <= kMostValueChunks * payload_bytes;
+  }
+};
+
+FailoverCommunicator::Operation::Operation(OperationSpec operation_spec, milliseconds timeout_of_caller)
+    : spec(std::move(operation_spec)),
+      timeout(bounded(timeout_of_caller)),
+      deadline(deadline_after(timeout)) {
+  const size_t element = size_of(spec.type);
+  size_t input_bytes = 0;
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    bytes += spec.tensors[i].count * element;
+    if (used_memory(spec, i).input != nullptr) input_bytes += spec.tensors[i].count * element;
+  }
+  inputs = std::make_unique_for_overwrite<std::byte[]>(input_bytes);
+  size_t offset = 0;
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    const TensorView view = used_memory(spec, i);
+    if (view.input == nullptr || view.count == 0) continue;
+    std::memcpy(&inputs[offset], view.input, view.count * element);
+    offset += view.count * element;
+  }
+}
+
+// To repeat the operation. In-place outputs may hold results of some chunks already, so the inputs are the copies.
+OperationSpec FailoverCommunicator::Operation::spec_again() {
+  if (ended && outputs == nullptr) outputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  OperationSpec again = spec;
+  size_t input_offset = 0, output_offset = 0;
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    const size_t tensor_bytes = spec.tensors[i].count * size_of(spec.type);
+    const TensorView used = used_memory(spec, i);
+    TensorView& view = again.tensors[i];
+    view = used;
+    if (used.input != nullptr) {
+      view.input = inputs.get() + input_offset;
+      input_offset += tensor_bytes;
+    }
+    if (used.output != nullptr && ended) view.output = outputs.get() + output_offset;
+    output_offset += tensor_bytes;
+  }
+  return again;
+}
+
+// Rounded up, so that the session does not end the operation before its deadline. An operation that has ended here is
+// repeated for other ranks, whose deadlines count then.
+milliseconds FailoverCommunicator::Operation::time_left() const {
+  if (ended) return timeout;
+  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+  return std::clamp(left, milliseconds(1), timeout);
+}
+
+std::string FailoverCommunicator::Operation::describe() const {
+  if (is_barrier()) return "barrier";
+  size_t count = 0;
+  for (const TensorView& view : spec.tensors) count += view.count;
+  return std::string(collective_name(spec.role.collective)) + " (" + std::string(data_type_name(spec.type)) +
+         "[" + std::to_string(count) + "])";
+}
+
+FailoverCommunicator::FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks)
+    : CommunicatorBase(options.timeout), options_(options), hooks_(std::move(hooks)), opener_([&] {
+        CommunicatorOptions without_memory = options;
+        without_memory.shared_memory = false;
+        return without_memory;
+      }()) {}
+
+Result<std::unique_ptr<CommunicatorBase>> FailoverCommunicator::connect(const CommunicatorOptions& options,
+                                                                        FailoverHooks hooks) {
+  std::unique_ptr<FailoverCommunicator> communicator(new FailoverCommunicator(options, std::move(hooks)));
+  if (Status status = communicator->opener_.prepare(); !status.ok()) return status;
+  auto session = communicator->opener_.connect(communicator->failure_callback());
+  if (!session.ok()) return session.status();
+  FailoverCommunicator* const self = communicator.get();
+  const char* const purpose = "to move to another aggregator";
+  Status started = start_thread(
+      purpose, [self] { self->search(); }, &self->searcher_);
+  if (started.ok())
+    started = start_thread(
+        purpose, [self] { self->supervise(); }, &self->supervisor_);
+  if (!started.ok()) {
+    session.value()->report(started);
+    return started;
+  }
+  {
+    const std::lock_guard lock(communicator->mutex_);
+    communicator->lacks_words_ = session.value()->lacks_words();
+    communicator->begin_with(std::move(session).value());
+    communicator->began_fixed_ = communicator->order_of_floats_.empty();
+  }
+  return std::unique_ptr<CommunicatorBase>(std::move(communicator));
+}
+
+FailoverCommunicator::~FailoverCommunicator() {
+  stop();
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    if (failure_.ok()) failure_ = Status(ErrorCode::kAborted, "the communicator was closed");
+  }
+  changed_.notify_all();
+  if (supervisor_.joinable()) supervisor_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    supervised_ = false;
+  }
+  changed_.notify_all();
+  if (searcher_.joinable()) searcher_.join();
+  std::unique_ptr<Session> last;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return reports_ == 0; });
+    last = std::move(session_);
+  }
+  last.reset();  // nothing writes to the callers' tensors from here on
+  end_all();
+}
+
+Status FailoverCommunicator::check(const OperationSpec& spec) const {
+  uint32_t payload_bytes = 0;
+  std::string lacks_words;
+  {
+    const std::lock_guard lock(mutex_);
+    payload_bytes = payload_bytes_;
+    if (travels_as_words(spec.op)) lacks_words = lacks_words_;
+  }
+  if (Status status = check_operation(spec, payload_bytes); !status.ok() || world_size() == 1) return status;
+  if (Status status = check_words(spec, lacks_words); !status.ok()) return status;
+  return options_.verify != Verify::kPacket ? check_verifiable(spec, options_.lane_bits) : Status();
+}
+
+Work FailoverCommunicator::submit(OperationSpec spec, milliseconds timeout) {
+  if (Status refusal = check(spec); !refusal.ok()) return ended_work(refusal);
+  return submit_checked(
+      std::make_shared<Operation>(std::move(spec), timeout.count() > 0 ? timeout : options_.timeout));
+}
+
+Work FailoverCommunicator::submit_checked(OperationPtr operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    submitted_ += operation->is_barrier() ? 0 : 1;
+    if (!failure_.ok()) {
+      count_end(*operation, failure_);
+      return ended_work(failure_);
+    }
+    operation->number = next_number_++;
+    kept_.push_back(operation);
+    in_flight_.add(operation.get());
+    if (session_ != nullptr) {
+      start(operation, operation->spec);
+    } else {
+      // The next session starts all kept operations, if it opens before their deadlines.
+      changed_.notify_all();
+    }
+  }
+  if (hooks_.submitted) hooks_.submitted();
+  return Work(operation->outer);
+}
+
+// The session reports the end of an operation later, on a thread that drives it, and has reported all of them when it is closed, so a
+// completed operation is never repeated into the caller's tensors.
+void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {
+  const Work work = session_->submit(
+      std::move(spec), operation->time_left(),
+      [this, operation, session_number = session_number_](const Status& status, uint64_t everywhere) {
+        on_ended(operation, session_number, status, everywhere);
+      });
+  operation->outer->wait_by(work);
+}
+
+void FailoverCommunicator::count_end(const Operation& operation, const Status& status) {
+  if (!operation.is_barrier()) ++(status.ok() ? completed_ : failed_);
+}
+
+void FailoverCommunicator::note_end(Operation* operation) {
+  operation->ended = true;
+  in_flight_.remove(operation);
+  if (in_flight_.first() == nullptr) quiet_.notify_all();
+}
+
+void FailoverCommunicator::forget_first() {
+  in_flight_.remove(kept_.front().get());
+  kept_.pop_front();
+}
+
+// On the thread that drives the session's engine.
+void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t session_number,
+                                    const Status& status, uint64_t everywhere) {
+  if (!status.ok() && hooks_.failing) hooks_.failing();
+  Status result = status;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool of_this_session = session_number == session_number_ && session_ != nullptr;
+    const bool ended_before = operation->ended;
+    if (status.ok()) {
+      note_end(operation.get());
+      operation->ended_in_session = session_number;
+      if (of_this_session) release_finished(everywhere);
+    } else {
+      note_failure(session_number, status);
+      // It is repeated in the next session, or ended when this one is closed.
+      if (failure_.ok() || !of_this_session) return;
+      note_end(operation.get());
+      result = failure_;
+    }
+    if (ended_before) return;
+    count_end(*operation, result);
+  }
+  operation->outer->finish(result);
+}
+
+// Forgets what all ranks have finished: of the session, the operations below number `everywhere` that have ended here.
+void FailoverCommunicator::release_finished(uint64_t everywhere) {
+  // The first operation of every session is its own.
+  const uint64_t known = first_of_session_ + everywhere - std::min<uint64_t>(everywhere, 1);
+  while (!kept_.empty() && kept_.front()->number < known &&
+         kept_.front()->ended_in_session == session_number_) {
+    forget_first();
+  }
+}
+
+std::function<void(const Status&)> FailoverCommunicator::failure_callback() {
+  // Of the next session, as begin_with() will number it.
+  uint64_t session_number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    session_number = session_number_ + 1;
+  }
+  return [this, session_number](const Status& status) {
+    const std::lock_guard lock(mutex_);
+    note_failure(session_number, status);
+  };
+}
+
+void FailoverCommunicator::note_failure(uint64_t session_number, const Status& status) {
+  if (session_number != session_number_ || session_ == nullptr || !failure_.ok() || lost_) return;
+  if (is_loss(status)) {
+    lost_ = status;
+    changed_.notify_all();
+  } else {
+    failure_ = status;
+  }
+}
+
+// Repeats the kept operations in the new session, from the first that some rank has not finished.
+void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
+  session_ = std::move(session);
+  ++session_number_;
+  payload_bytes_ = session_->payload_bytes();
+  order_of_floats_ = session_->order_of_floats();
+  while (!kept_.empty() && kept_.front()->number < session_->completed()) forget_first();
+  first_of_session_ = kept_.empty() ? next_number_ : kept_.front()->number;
+  for (const OperationPtr& operation : kept_) start(operation, operation->spec_again());
+  // It may have failed before note_failure() accepted reports about it.
+  if (const Status status = session_->status(); !status.ok()) note_failure(session_number_, status);
+}
+
+void FailoverCommunicator::supervise() {
+  while (true) {
+    Status why;
+    std::unique_ptr<Session> lost_session;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stop_ || lost_.has_value(); });
+      if (hooks_.lost && !stop_) {
+        lock.unlock();
+        hooks_.lost();
+        lock.lock();
+      }
+      changed_.wait(lock, [this] { return stop_ || reports_ == 0; });
+      if (stop_) return;
+      if (!lost_) continue;  // a regroup has been faster
+      why = *std::exchange(lost_, std::nullopt);
+      if (session_ == nullptr) continue;
+      moving_ = true;
+      // Taken together with lost_: a session reports its loss once for each operation, and a later report
+      // must not count as the loss of the next session. Also if the communicator has failed meanwhile: those that the loss has
+      // ended in the session wait for the next one.
+      lost_session = std::move(session_);
+    }
+    move_on(std::move(lost_session), why);
+    {
+      const std::lock_guard lock(mutex_);
+      moving_ = false;
+    }
+    changed_.notify_all();
+  }
+}
+
+// Closes the lost session and opens one at another aggregator. Meanwhile operations end at their deadlines, and all end
+// when abort() is called, even if the search is in the middle of an attempt.
+void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const Status& why) {
+  opener_.end(std::move(lost_session), why);  // nothing writes to the callers' tensors from here on
+  std::unique_lock lock(mutex_);
+  if (failure_.ok()) {
+    sought_because_ = why;
+    changed_.notify_all();
+  } else {
+    found_ = failure_;
+  }
+  while (!found_) {
+    const Operation* const due = in_flight_.first();
+    if (due != nullptr && Clock::now() >= due->deadline && failure_.ok())
+      failure_ = Status(ErrorCode::kTimeout, due->describe() + " is not finished by its deadline, " +
+                                                 std::to_string(due->timeout.count()) +
+                                                 " ms after its submission: " + why.message() +
+                                                 "; no other aggregator has been found yet");
+    if (!failure_.ok()) {
+      lock.unlock();
+      end_all();
+      lock.lock();
+      if (!found_) changed_.wait(lock);
+    } else if (due != nullptr) {
+      changed_.wait_until(lock, Clock::time_point(due->deadline));  // a copy: the operation may end meanwhile
+    } else {
+      changed_.wait(lock);
+    }
+  }
+  SessionResult found = *std::exchange(found_, std::nullopt);
+  if (failure_.ok() && found.ok()) {
+    begin_with(std::move(found).value());
+    ++failovers_;
+    return;
+  }
+  if (failure_.ok()) failure_ = found.status();
+  const Status failure = failure_;
+  lock.unlock();
+  // The other ranks have started in the new session, so they need a report.
+  if (found.ok()) opener_.end(std::move(found).value(), failure);
+  end_all();
+}
+
+// The searcher's thread: the supervisor ends operations at their deadlines meanwhile.
+void FailoverCommunicator::search() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return sought_because_.has_value() || !supervised_; });
+    if (!sought_because_) return;
+    const Status why = *std::exchange(sought_because_, std::nullopt);
+    lock.unlock();
+    SessionResult result = meet(why);
+    if (result.ok() && hooks_.met) hooks_.met();
+    lock.lock();
+    found_ = std::move(result);
+    changed_.notify_all();
+  }
+}
+
+// Ends all operations in flight and forgets all kept ones. Requires that no session uses them.
+void FailoverCommunicator::end_all() {
+  std::deque<OperationPtr> ending;
+  Status failure;
+  {
+    const std::lock_guard lock(mutex_);
+    ending.swap(kept_);
+    failure = failure_;
+    std::erase_if(ending, [](const OperationPtr& operation) { return operation->ended; });
+    for (const OperationPtr& operation : ending) {
+      note_end(operation.get());
+      count_end(*operation, failure);
+    }
+  }
+  for (const OperationPtr& operation : ending) operation->outer->finish(failure);
+}
+
+// Opens a session at the first aggregator where all ranks meet.
+FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why) {
+  std::vector<std::vector<std::string>> places = {options_.aggregators};
+  for (const std::string& fallback : options_.fallback_aggregators)
+    places.push_back(fallback == kHosts ? std::vector<std::string>{} : std::vector<std::string>{fallback});
+  // One whose sums were wrong is not used again, unless there is no other.
+  if (why.code() == ErrorCode::kWrongSum) distrusted_.insert(place_);
+  const bool any_trusted = distrusted_.size() < places.size();
+  uint64_t completed = 0, oldest_kept = 0;
+  bool began_fixed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    began_fixed = began_fixed_;
+    completed = next_number_;
+    oldest_kept = kept_.empty() ? next_number_ : kept_.front()->number;
+    for (auto operation = kept_.rbegin(); operation != kept_.rend(); ++operation)
+      if (!(*operation)->ended) completed = (*operation)->number;
+  }
+  const Clock::time_point deadline = deadline_after(options_.failover_timeout);
+  Status last = why;
+  bool any_answer = false;
+  for (milliseconds dwell = kFirstDwell;; dwell = std::min(2 * dwell, kLongestDwell)) {
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (any_trusted && distrusted_.contains(i)) continue;
+      {
+        const std::lock_guard lock(mutex_);
+        if (stop_ || !failure_.ok()) return Status(ErrorCode::kAborted, "the communicator was closed");
+      }
+      if (Clock::now() >= deadline)
+        return Status(ErrorCode::kAggregatorLost,
+                      why.message() + "; no other aggregator was found within " +
+                          std::to_string(options_.failover_timeout.count()) + " ms; the last attempt" +
+                          (any_answer ? " that was answered" : "") + " ended with: " + last.to_string(),
+                      last.rank());
+      const Clock::time_point join_deadline = std::min(Clock::now() + dwell, deadline);
+      auto session =
+          opener_.move({places[i], completed, join_deadline,
+                        std::min(join_deadline + kPathPatience, deadline), failure_callback(), began_fixed});
+      const Status ended = session.ok() ? check_moved(**session, oldest_kept, completed) : session.status();
+      if (ended.ok()) {
+        place_ = i;
+        return session;
+      }
+      // That nothing answers, as at the lost aggregator or at the end of the time, tells less than why an answer was of no use.
+      const bool answered = ended.code() != ErrorCode::kUnreachable;
+      if (answered || !any_answer) last = ended;
+      any_answer |= answered;
+    }
+  }
+}
+
+Status FailoverCommunicator::check_moved(const Session& session, uint64_t oldest_kept,
+                                         uint64_t completed) const {
+  if (session.payload_bytes() != payload_bytes_)
+    return {ErrorCode::kInvalidArgument,
+            session.describe() + " grants packets of " + std::to_string(session.payload_bytes()) +
+                " bytes, and the job began with " + std::to_string(payload_bytes_) +
+                ": results would differ in bits; start all aggregators with the same --mtu"};
+  if (lacks_words_.empty() && !session.lacks_words().empty())
+    return {ErrorCode::kUnsupported, session.lacks_words() +
+                                         " cannot combine lanes by min, max or bits, and the job began where "
+                                         "that can be done: update it"};
+  // This is the minimum over all ranks' reports. A number out of this range means that a rank is a different process.
+  if (session.completed() < oldest_kept || session.completed() > completed)
+    return {ErrorCode::kInternal, "the ranks disagree on the number of completed operations"};
+  return check_bits(session);
+}
+
+// What has ended here is repeated for ranks where it has not. They must get the bits that the caller has here.
+Status FailoverCommunicator::check_bits(const Session& session) const {
+  const std::lock_guard lock(mutex_);
+  if (session.order_of_floats() == order_of_floats_) return {};
+  for (const OperationPtr& operation : kept_) {
+    if (operation->number < session.completed() || !operation->ended ||
+        !operation->adds_floats(payload_bytes_))
+      continue;
+    return {
+        ErrorCode::kInvalidArgument,
+        operation->describe() + " has ended here and not on all ranks, and " + session.describe() +
+            " adds its elements in another way than before: results would differ in bits; name aggregators "
+            "of one kind and in one hierarchy, or set numerics to fixed"};
+  }
+  return {};
+}
+
+// Reports to the other ranks without the lock: that may take a second per aggregator.
+void FailoverCommunicator::abort(const std::string& reason) {
+  const Status status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " aborted: " + reason, rank());
+  std::unique_lock lock(mutex_);
+  if (failure_.ok()) failure_ = status;
+  if (session_ == nullptr) {
+    changed_.notify_all();  // the supervisor ends all
+    return;
+  }
+  Session& session = *session_;
+  session.fail(status);
+  ++reports_;
+  lock.unlock();
+  if (hooks_.aborting) hooks_.aborting();
+  session.report(status);
+  lock.lock();
+  --reports_;
+  changed_.notify_all();
+}
+
+void FailoverCommunicator::flush_submitted(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  quiet_.wait_until(lock, deadline, [this] { return in_flight_.first() == nullptr; });
+}
+
+void FailoverCommunicator::linger(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (session_ == nullptr) return;
+  Session& session = *session_;
+  ++reports_;
+  lock.unlock();
+  session.linger(deadline);
+  lock.lock();
+  --reports_;
+  changed_.notify_all();
+}
+
+Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
+  const std::lock_guard one_at_a_time(regroup_mutex_);
+  std::unique_ptr<Session> old;
+  Status why;
+  {
+    std::unique_lock lock(mutex_);
+    if (failure_.ok())
+      failure_ =
+          Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " asks for a regroup", rank());
+    why = failure_;
+    // The supervisor looks at failure_.
+    changed_.wait(lock, [this] { return !moving_ && reports_ == 0; });
+    old = std::move(session_);
+  }
+  if (old != nullptr) opener_.end(std::move(old), why);
+  end_all();
+  reset_sparse();
+  auto session = opener_.regroup(options, failure_callback());
+  if (!session.ok()) {
+    const std::lock_guard lock(mutex_);
+    failure_ = session.status();
+    return session.status();
+  }
+  const std::lock_guard lock(mutex_);
+  failure_ = Status();
+  lost_.reset();
+  next_number_ = 0;
+  submitted_ = completed_ = failed_ = 0;
+  lacks_words_ = session.value()->lacks_words();
+  begin_with(std::move(session).value());
+  began_fixed_ = order_of_floats_.empty();
+  return opener_.regrouped();
+}
+
+Status FailoverCommunicator::status() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+CommunicatorStats FailoverCommunicator::stats() const {
+  const std::lock_guard lock(mutex_);
+  CommunicatorStats stats;
+  if (session_ != nullptr)
+    stats = session_->stats();
+  else
+    stats.wrong_sums = opener_.wrong_sums();
+  stats.failovers = failovers_;
+  stats.operations_submitted = submitted_;
+  stats.operations = completed_;
+  stats.operations_failed = failed_;
+  return stats;
+}
+
+std::string FailoverCommunicator::describe() const {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return "not connected: " + failure_.to_string();
+  if (session_ == nullptr) return "the aggregator is lost: looking for another";
+  return session_->describe() + "; moves if the aggregator is lost (" + std::to_string(failovers_) +
+         " times so far); shared memory is off" + describe_sparse();
+}
+
+}  // namespace netsum

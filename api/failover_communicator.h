@@ -1,0 +1,134 @@
+// A communicator that outlives its aggregator. It keeps the inputs of every operation until all ranks have finished it.
+// When the aggregator is lost, the ranks meet at the next one, agree on the first operation that not all have finished,
+// and repeat the operations from there: into the caller's tensors if the operation had not ended here, otherwise into
+// memory of this class. Sums do not depend on the aggregator or the order, so the bits are the same.
+#ifndef NETSUM_API_FAILOVER_COMMUNICATOR_H_
+#define NETSUM_API_FAILOVER_COMMUNICATOR_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "api/communicator_base.h"
+#include "netsum/communicator.h"
+#include "session/session.h"
+#include "session/session_opener.h"
+#include "src/base/deadline_heap.h"
+
+namespace netsum {
+
+// Called at certain points, so that tests can hold a thread there. Empty in production.
+struct FailoverHooks {
+  // On the thread of the caller: a session works on the operation.
+  std::function<void()> submitted;
+  // On the thread of abort(): operations have ended, the other ranks do not know yet.
+  std::function<void()> aborting;
+  // On a session's thread, which is about to report that an operation has failed.
+  std::function<void()> failing;
+  // On the supervisor's thread: a loss has been noted, and nothing follows from it yet.
+  std::function<void()> lost;
+  // All ranks have joined at another aggregator; nothing is repeated yet.
+  std::function<void()> met;
+};
+
+class FailoverCommunicator final : public CommunicatorBase {
+ public:
+  // `options` are checked.
+  static Result<std::unique_ptr<CommunicatorBase>> connect(const CommunicatorOptions& options,
+                                                           FailoverHooks hooks = {});
+  ~FailoverCommunicator() override;
+
+  int rank() const override { return opener_.rank(); }
+  int world_size() const override { return opener_.world_size(); }
+  void linger(Deadline deadline) override;
+  void abort(const std::string& reason) override;
+  Result<Regrouped> regroup(const RegroupOptions& options) override;
+  Status status() const override;
+  CommunicatorStats stats() const override;
+  std::string describe() const override;
+
+ protected:
+  Work submit(OperationSpec spec, std::chrono::milliseconds timeout) override;
+  void flush_submitted(Deadline deadline) override;
+
+ private:
+  struct Operation;
+  using OperationPtr = std::shared_ptr<Operation>;
+  using SessionResult = Result<std::unique_ptr<Session>>;
+
+  FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks);
+
+  // Why the operation is refused, or ok: the same on all ranks, wherever the job has moved meanwhile. What is refused gets no
+  // number, because sessions do not number it either.
+  Status check(const OperationSpec& spec) const;
+  Work submit_checked(OperationPtr operation);
+
+  // With the lock:
+  void start(const OperationPtr& operation, OperationSpec spec);
+  void begin_with(std::unique_ptr<Session> session);
+  void release_finished(uint64_t everywhere);
+  void note_failure(uint64_t session_number, const Status& status);
+  void count_end(const Operation& operation, const Status& status);
+  void note_end(Operation* operation);
+  void forget_first();
+
+  std::function<void(const Status&)> failure_callback();
+  void on_ended(const OperationPtr& operation, uint64_t session_number, const Status& status,
+                uint64_t everywhere);
+  void end_all();
+  void supervise();
+  void move_on(std::unique_ptr<Session> lost_session, const Status& why);
+  void search();
+  SessionResult meet(const Status& why);
+  Status check_moved(const Session& session, uint64_t oldest_kept, uint64_t completed) const;
+  Status check_bits(const Session& session) const;
+
+  const CommunicatorOptions options_;
+  const FailoverHooks hooks_;
+  SessionOpener opener_;  // used by connect() and regroup(), otherwise by the supervisor and the searcher
+  std::mutex regroup_mutex_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::condition_variable quiet_;     // no operation is in flight
+  std::unique_ptr<Session> session_;  // null while there is none
+  uint64_t session_number_ = 0;       // of the latest session
+  uint32_t payload_bytes_ = 0;        // of every session
+  // Of the latest session (Session::order_of_floats()). What began in fixed point goes on so.
+  std::string order_of_floats_;
+  bool began_fixed_ = false;
+  std::string lacks_words_;  // as WorkerOptions: of the first session since connect() or regroup()
+  // Of the aggregators, and then the fallback ones: where the session is, and where sums were wrong. By the thread that searches.
+  size_t place_ = 0;
+  std::set<size_t> distrusted_;
+  Status failure_;                        // permanent until regroup()
+  std::optional<Status> lost_;            // why the supervisor has to look for another aggregator
+  bool moving_ = false;                   // the supervisor is looking
+  std::optional<Status> sought_because_;  // what the searcher has to begin with
+  std::optional<SessionResult> found_;    // what it has found
+  bool stop_ = false;
+  bool supervised_ = true;  // the supervisor may still ask for a search
+  int reports_ = 0;         // calls of abort() and linger() that use session_ without the lock
+  uint64_t failovers_ = 0;
+  uint64_t submitted_ = 0, completed_ = 0, failed_ = 0;  // without barriers, since connect or regroup
+  // Operations in order, from the oldest that some rank may not have finished.
+  std::deque<OperationPtr> kept_;
+  DeadlineHeap<Operation> in_flight_;  // of them
+  uint64_t next_number_ = 0;
+  uint64_t first_of_session_ = 0;
+
+  // Both exist from the start: when an aggregator is lost, there may be no further thread to be had.
+  std::thread supervisor_, searcher_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_API_FAILOVER_COMMUNICATOR_H_

@@ -1,0 +1,48 @@
+// Sums over the network: a WorkerCore and its packet I/O.
+#ifndef NETSUM_ENGINE_NETWORK_CORE_H_
+#define NETSUM_ENGINE_NETWORK_CORE_H_
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_core.h"
+#include "src/net/packet_io.h"
+#include "src/worker/worker_core.h"
+
+namespace netsum {
+
+class NetworkCore final : public EngineCore {
+ public:
+  NetworkCore(std::unique_ptr<PacketIo> io, const WorkerOptions& options);
+
+  const WorkerCore& worker() const { return worker_; }                 // for its counters: any thread
+  const PacketIoCounters& packets() const { return io_->counters(); }  // likewise
+
+  void submit(uint64_t id, OperationSpec spec) override { worker_.submit(id, std::move(spec)); }
+  void poll() override;
+  bool advance(int64_t now_us) override;
+  bool send(int64_t now_us) override;
+  void wait(int64_t timeout_us) override;
+  void wake() override { io_->wake(); }
+  void on_tick(int64_t now_us) override { worker_.on_tick(now_us); }
+  int64_t next_tick_us() const override { return worker_.next_tick_us(); }
+  bool connected() const override { return worker_.connected(); }
+  std::string not_connected_reason() const override { return worker_.not_connected_reason(); }
+  void take_completions(std::vector<Completion>* out) override { worker_.take_completions(out); }
+  void fail(const Status& status) override { worker_.fail(status); }
+  const Status& status() const override { return worker_.status(); }
+  bool idle() const override { return worker_.idle(); }
+
+ private:
+  const std::unique_ptr<PacketIo> io_;
+  WorkerCore worker_;
+  std::array<InPacket, WorkerCore::kBurst> received_;
+  size_t received_count_ = 0;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_ENGINE_NETWORK_CORE_H_

@@ -1,0 +1,143 @@
+#include "session/job_membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/job/capabilities.h"
+#include "src/net/interface_rate.h"
+#include "src/net/udp/udp_io.h"
+#include "src/verify/verified_sums.h"
+
+namespace netsum {
+
+std::chrono::milliseconds time_left(std::chrono::steady_clock::time_point deadline) {
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return std::max(left, std::chrono::milliseconds(1));
+}
+
+namespace {
+
+// The one place where a rank's options become the job's specification.
+JobSpec job_spec(const JobMember& member, const CommunicatorOptions& options) {
+  JobSpec job = new_job_spec();
+  job.set_name(member.job);
+  job.set_token(options.token);
+  job.set_aggregator_token(options.aggregator_token);
+  // A negative number becomes a huge one, which the aggregator refuses by name.
+  job.set_world_size(static_cast<uint32_t>(member.world_size));
+  job.set_mtu(static_cast<uint32_t>(options.mtu));
+  job.set_slots(static_cast<uint32_t>(options.slots));
+  job.set_when_full(static_cast<uint32_t>(options.when_full));
+  job.set_shares(static_cast<uint32_t>(options.shares));
+  job.set_verify(static_cast<uint32_t>(options.verify));
+  job.set_predict_scales(options.predict_scales);
+  job.set_numerics(static_cast<uint32_t>(options.numerics));
+  if (options.lane_bits == 8) add_lanes8(job.mutable_needs());
+  if (options.verify == Verify::kSum) need_cookies(job.mutable_needs());
+  job.set_succeeds(member.succession.succeeds);
+  job.set_min_members(static_cast<uint32_t>(member.succession.min_members));
+  job.set_gather_ms(to_wire(member.succession.gather));
+  return job;
+}
+
+// The link by which this rank reaches the others; 0 if its rate is not known.
+LinkRate own_link(const CommunicatorOptions& options, const std::string& towards) {
+  double bps = options.link_rate_bps;
+  if (bps == 0) {
+    const Result<Address> remote = Address::resolve(towards);
+    const Result<Address> local = remote.ok() ? local_address_towards(*remote) : remote;
+    const Result<double> reported = local.ok() ? interface_rate_bps(*local) : local.status();
+    if (reported.ok()) bps = *reported;
+  }
+  LinkRate link;
+  link.set_in_bps(bps);
+  link.set_out_bps(bps);
+  return link;
+}
+
+// What the first of the job's `addresses` makes the plan of.
+Result<Sharing> sharing(const CommunicatorOptions& options, const std::vector<std::string>& addresses,
+                        std::chrono::steady_clock::time_point deadline) {
+  Sharing sharing{.link = own_link(options, addresses.front()), .other_places = {}};
+  for (size_t i = 1; i < addresses.size(); ++i) {
+    Result<PlaceInfo> place =
+        query_place(addresses[i], options.aggregator_token, options.tls, time_left(deadline));
+    if (!place.ok()) return place.status();
+    sharing.other_places.push_back(std::move(place).value());
+  }
+  return sharing;
+}
+
+}  // namespace
+
+Status join_job(const JobMember& member, const CommunicatorOptions& options, const Shard* shard,
+                std::chrono::steady_clock::time_point deadline, Memberships* memberships) {
+  JoinParameters join;
+  join.job = job_spec(member, options);
+  join.rank = member.rank;
+  join.host = member.host;
+  join.tls = options.tls;
+  join.liveness = options.liveness_timeout;
+  join.completed = member.succession.completed;
+  join.on_left = member.on_left;
+  join.on_missing = member.on_missing;
+  std::vector<std::string> addresses = options.aggregators;
+  if (addresses.empty()) {
+    addresses = {shard->root()};
+    join.job.set_aggregator_token(options.token);  // rank 0's service serves this job alone
+  }
+  Result<Sharing> shared = sharing(options, addresses, deadline);
+  if (shared.ok()) {
+    join.sharing = std::move(shared).value();
+  } else if (shared.status().code() != ErrorCode::kVersionMismatch || options.shares != Shares::kOff) {
+    return shared.status();
+  }
+  if (shard != nullptr) {
+    const DataplaneLimits limits = shard->limits();
+    join.shard = limits.capabilities;
+    join.shard_endpoint = shard->endpoint().to_string();
+    join.shard_payload_bytes = limits.capabilities.payload_bytes();
+    join.shard_slots = limits.slots_per_stripe;
+    join.shard_job = member.shard_job;
+  }
+  // Shards send to few, and AF_XDP takes only what is sent to this rank alone.
+  join.multicast = !options.aggregators.empty() && options.packet_io == PacketIoKind::kUdp &&
+                   options.aggregators.size() <= UdpIoOptions::kMaxGroups;
+  for (const std::string& address : addresses) {
+    join.address = address;
+    join.timeout = time_left(deadline);
+    auto client = ControlClient::join(join, member.on_failure);
+    if (!client.ok()) return client.status();
+    memberships->push_back(std::move(client).value());
+    join.sharing.reset();
+    join.shard_endpoint.clear();
+    if (join.job.min_members() == 0) continue;
+    const ControlClient& first = *memberships->front();
+    join.rank = first.rank();
+    join.job.set_world_size(static_cast<uint32_t>(first.world_size()));
+    join.job.set_succeeds(first.membership().succession_id);
+    join.job.set_min_members(0);
+  }
+  return Status();
+}
+
+std::string who_lacks_words(const Memberships& memberships) {
+  for (const auto& control : memberships) {
+    const Membership& membership = control->membership();
+    if (combines_words(membership.capabilities)) continue;
+    return "the aggregator at " + membership.stripes.front().endpoint + ", or one that sums with it,";
+  }
+  return "";
+}
+
+uint32_t lane_room(const CommunicatorOptions& options, const Membership& membership) {
+  if (options.verify == Verify::kPacket) return membership.payload_bytes;
+  return verify::room_for_lanes(membership.payload_bytes, options.world_size);
+}
+
+void report_failure(const Memberships& memberships, const Status& status) {
+  for (const auto& control : memberships) control->report_failure(status);
+}
+
+}  // namespace netsum

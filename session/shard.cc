@@ -1,0 +1,108 @@
+#include "session/shard.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "aggregator/server/server.h"
+#include "src/job/capabilities.h"
+#include "src/net/address.h"
+#include "wire/mtu.h"
+
+namespace netsum {
+namespace {
+
+// More than the two largest jobs request, including scale slots: that of all ranks, and that of the owners of one portion
+// on each host.
+constexpr uint32_t kSlots = 4096;
+// Jobs at the same time: that of all ranks, and one for the owners of each portion. The control service chooses their
+// indices, and every shard must support each index.
+constexpr int kJobs = 1 + kMaxMembers;
+
+// The address that this rank's shard listens on: as configured, or that of the route to an aggregator or to rank 0.
+Result<Address> shard_address(const CommunicatorOptions& options, const std::string& root) {
+  if (!options.bind_address.empty()) {
+    const bool bare_v6 =
+        options.bind_address.find(':') != std::string::npos && options.bind_address[0] != '[';
+    return Address::resolve(bare_v6 ? "[" + options.bind_address + "]:0" : options.bind_address + ":0");
+  }
+  const Result<Address> remote =
+      Address::resolve(options.aggregators.empty() ? root : options.aggregators.front());
+  if (!remote.ok()) return remote;
+  Result<Address> local = local_address_towards(*remote);
+  if (local.ok()) local.value().port = 0;
+  return local;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, bool hosts_root) {
+  auto shard = std::make_unique<Shard>();
+  shard->root_ = options.root;
+  if (hosts_root) {
+    ControlServiceOptions control;
+    control.listen = options.root;
+    control.token = options.token;  // of the job, which only its ranks know
+    control.tls = options.tls;
+    control.max_jobs = kJobs;
+    control.join_timeout = options.connect_timeout;
+    auto service = ControlService::start(control, &shard->shards_);
+    if (!service.ok()) return service.status();
+    shard->control_ = std::move(service).value();
+    shard->root_ = shard->control_->address();
+    if (options.on_root_bound) options.on_root_bound(shard->root_);
+  }
+  Result<Address> address = shard_address(options, shard->root_);
+  if (!address.ok()) return address.status();
+  UdpDataplaneOptions data;
+  data.ports = {{address.value()}};
+  data.first_udp_port = address.value().port;
+  data.slots_per_stripe = kSlots;
+  data.spin = options.spin;
+  data.max_jobs = kJobs;
+  data.payload_bytes = wire::payload_for_mtu(options.mtu, address.value().family);
+  auto dataplane = start_udp_dataplane(data);
+  if (!dataplane.ok()) return dataplane.status();
+  shard->dataplane_ = std::move(dataplane).value();
+  shard->shards_.set_own(shard->dataplane_.get());
+  return shard;
+}
+
+Result<ShardJob> Shard::install(const Membership& membership, size_t number, int world_size) {
+  const uint16_t job = membership.stripes[number].job;
+  const Status status = dataplane_->install({.job = job,
+                                             .epoch = membership.epoch,
+                                             .key = membership.key,
+                                             .tag = packet_tag_of(membership.spec),
+                                             .first_stripe = static_cast<uint32_t>(number),
+                                             .members = static_cast<uint16_t>(world_size),
+                                             .data_slots = membership.data_slots,
+                                             .scale_slots = membership.scale_slots,
+                                             .payload_bytes = membership.payload_bytes,
+                                             .sums_values = sums_partial_floats(membership.capabilities),
+                                             .spec = membership.spec});
+  if (!status.ok()) return status;
+  return ShardJob(dataplane_.get(), job, membership.epoch);
+}
+
+uint64_t Shard::counter(const char* name) const {
+  for (const AggregatorCounter& counter : dataplane_->counters()) {
+    if (counter.name == name) return counter.value;
+  }
+  return 0;
+}
+
+void Shard::linger(std::chrono::steady_clock::time_point deadline) const {
+  using std::chrono::milliseconds;
+  constexpr milliseconds kQuiet{300}, kStep{20};
+  uint64_t heard = packets_received();
+  milliseconds quiet{0};
+  while (quiet < kQuiet && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kStep);
+    const uint64_t now = packets_received();
+    quiet = now == heard ? quiet + kStep : milliseconds{0};
+    heard = now;
+  }
+}
+
+}  // namespace netsum

@@ -1,0 +1,84 @@
+// The aggregator shard that a rank embeds, alone or beside aggregators, and, on rank 0 of a job without aggregators, the
+// control service that brings the ranks together.
+#ifndef NETSUM_SESSION_SHARD_H_
+#define NETSUM_SESSION_SHARD_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "aggregator/control/control_service.h"
+#include "aggregator/dataplane/dataplane.h"
+#include "aggregator/dataplane/member_shards.h"
+#include "netsum/options.h"
+#include "netsum/status.h"
+#include "src/control/client.h"
+
+namespace netsum {
+
+// A job's slots in a shard: taken until this is destroyed, which must be before the shard.
+class ShardJob {
+ public:
+  ShardJob() = default;
+  ShardJob(Dataplane* dataplane, uint16_t job, uint16_t epoch)
+      : dataplane_(dataplane), job_(job), epoch_(epoch) {}
+  ShardJob(ShardJob&& other) noexcept
+      : dataplane_(std::exchange(other.dataplane_, nullptr)), job_(other.job_), epoch_(other.epoch_) {}
+  ShardJob& operator=(ShardJob&& other) noexcept {
+    std::swap(dataplane_, other.dataplane_);
+    std::swap(job_, other.job_);
+    std::swap(epoch_, other.epoch_);
+    return *this;
+  }
+  ~ShardJob() {
+    if (dataplane_ != nullptr) dataplane_->remove(job_, epoch_);
+  }
+
+  bool installed() const { return dataplane_ != nullptr; }
+
+ private:
+  Dataplane* dataplane_ = nullptr;
+  uint16_t job_ = 0;
+  uint16_t epoch_ = 0;
+};
+
+class Shard {
+ public:
+  // Binds the shard's data port and, if this rank `hosts_root`, the control service at options.root.
+  static Result<std::unique_ptr<Shard>> start(const CommunicatorOptions& options, bool hosts_root);
+
+  // Control address to join at, of a job without aggregators.
+  const std::string& root() const { return root_; }
+  bool hosts_root() const { return control_ != nullptr; }
+  // The rank that hosts the control service, for messages: kNoRank if it is unknown or this rank.
+  int root_rank() const { return root_rank_; }
+  void set_root_rank(int rank) { root_rank_ = rank; }
+  Address endpoint() const { return dataplane_->endpoints().front(); }
+  DataplaneLimits limits() const { return dataplane_->limits(); }
+  // Accepts the packets of the job, once all ranks have joined: this shard is its stripe `number`.
+  Result<ShardJob> install(const Membership& membership, size_t number, int world_size);
+
+  uint64_t bytes_received() const { return counter("bytes_received"); }
+  uint64_t bytes_sent() const { return counter("bytes_sent"); }
+  uint64_t packets_received() const { return counter("packets_received"); }
+  uint64_t packets_sent() const { return counter("packets_sent"); }
+  uint64_t sends_refused() const { return counter("sends_refused"); }
+
+  // After an orderly end: waits, at most until `deadline`, until no rank needs a result of this shard any more. A rank without a
+  // result probes at least four times a second, where a round trip takes at most a third of one.
+  void linger(std::chrono::steady_clock::time_point deadline) const;
+
+ private:
+  uint64_t counter(const char* name) const;
+
+  std::unique_ptr<Dataplane> dataplane_;
+  MemberShards shards_;  // the control service's dataplane: this shard and those of the other ranks
+  std::unique_ptr<ControlService> control_;  // only where it is hosted
+  std::string root_;
+  int root_rank_ = kNoRank;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SESSION_SHARD_H_
