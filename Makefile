@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick profile results chaos check test soak test-asan test-tsan test-kernel lint format deb wheel install clean
+.PHONY: help setup build demo bench profile results chaos check test soak test-asan test-tsan test-kernel lint format deb wheel install docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,9 +24,6 @@ demo: ## Train three models with Gloo and with netsum, and compare them (as root
 bench: build ## Measure a case: CASE=loss BENCH_FLAGS="--rounds 1" (root; without CASE: netsum, Gloo and Open MPI in a rack, 15 minutes)
 	@scripts/install_wheel.sh
 	@.venv/bin/python -m netsum_bench $(or $(CASE),rack) $(BENCH_FLAGS)
-
-bench-quick: build ## Compare netsum with Gloo and Open MPI in a rack in less than three minutes (root)
-	@.venv/bin/python -m netsum_bench rack --quick $(BENCH_FLAGS)
 
 results: build ## Run the benchmarks; tables and plots in build/results (root; ONLY=rack,loss BUDGET=minutes FULL=1 PUBLISH=1)
 	@scripts/install_wheel.sh
@@ -73,6 +70,12 @@ wheel: setup ## Make a wheel of the Python package that runs on other machines, 
 
 install: build ## Install the library and the command under PREFIX=/usr/local
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)
+
+docs: ## Make a site of all pages and of the reference of C++, C and Python, in build/docs/site, and check it
+	@scripts/bootstrap.sh --docs
+	@.venv/bin/sphinx-build -q -W --keep-going -b html -c docs/site . build/docs/site
+	@.venv/bin/python docs/site/check.py build/docs/site
+	@echo "open build/docs/site/index.html"
 
 clean: ## Remove build results; keeps .venv
 	@rm -rf build dist demo-report

@@ -5,6 +5,7 @@
 #   scripts/bootstrap.sh            everything
 #   scripts/bootstrap.sh --demo     what the demo and the Python package need: the lists up to `# ===`
 #   scripts/bootstrap.sh --system   Debian packages only
+#   scripts/bootstrap.sh --docs     what the site of the documents needs, and nothing else
 #   scripts/bootstrap.sh --kernel-test   Debian packages of `make test-kernel` only
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,6 +15,9 @@ python_list=scripts/requirements.txt
 package_list=scripts/packages.txt
 case "${1:-}" in
   --kernel-test) package_list=tests/kernel/packages.txt ;;
+  --docs)
+    package_list=docs/site/packages.txt
+    python_list=docs/site/requirements.txt ;;
   --demo)
     mkdir -p build
     for list in "$package_list" "$python_list"; do sed '/^# ===/,$d' "$list" > "build/demo-${list##*/}"; done

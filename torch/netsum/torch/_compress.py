@@ -103,10 +103,11 @@ class Compression:
     def stats(self):
         """Returns this rank's counts since the start, as a dict.
 
-        buckets: that were reduced. encode_s, decode_s: seconds of processor time of the backward pass's thread, and of the thread
-        that decompresses. controller, with "auto": steps, changes of levels, the present levels of the buckets, bucket_steps (how
-        often each level was used), gradient_bytes and sent_bytes (of the buckets, as they are and as they have travelled),
-        predicted_step_s, uncompressed_step_s, network_bits_per_second. The metrics netsum_worker_compression_* have the same.
+        buckets: that were reduced.
+        encode_s, decode_s: seconds of processor time of the backward pass's thread, and of the thread that decompresses.
+        controller: with "auto": steps, changes of levels, the present levels of the buckets, bucket_steps (how often each level
+            was used), gradient_bytes and sent_bytes (of the buckets, as they are and as they have travelled), predicted_step_s,
+            uncompressed_step_s, network_bits_per_second. The metrics netsum_worker_compression_* have the same.
         """
         controller = {} if self._controller is None else {"controller": self._controller.stats()}
         return {**self._stats.to_dict(), **controller}
@@ -311,8 +312,8 @@ def reshard_compression_states(states, world_size):
     """Returns the states of `world_size` ranks that keep together what those of other ranks have kept.
 
     states: the state_dict() of every old rank, in their order. What old rank r keeps goes to new rank r modulo `world_size`,
-    multiplied by the change of the number of ranks, because what a rank sends is divided by that number. What a compressor has
-    found out about a tensor, such as its number of stages, all new ranks have from the first old one.
+        multiplied by the change of the number of ranks, because what a rank sends is divided by that number. What a compressor
+        has found out about a tensor, such as its number of stages, all new ranks have from the first old one.
     """
     if not states or world_size < 1:
         raise ValueError("there must be at least one state and one rank")
