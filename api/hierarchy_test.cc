@@ -336,7 +336,7 @@ TEST_F(FullRackTest, JobsThatMayWaitAreLetInInTheOrderInWhichTheyCame) {
 }
 
 TEST_F(FullRackTest, AWaitEndsByItsDeadline) {
-  const auto status = connect("late", 0, 1, WhenFull::kWait, seconds(2)).status();
+  const auto status = connect("late", 0, 1, WhenFull::kWait, seconds(5)).status();
   EXPECT_EQ(status.code(), ErrorCode::kResourceExhausted) << status.to_string();
   EXPECT_NE(status.message().find("job 'late' has waited"), std::string::npos) << status.to_string();
   expect_sums(0, 1, *first_, 10'000);

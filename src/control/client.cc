@@ -34,7 +34,7 @@ constexpr milliseconds kFailCall{1000};
 constexpr milliseconds kStreamEnd{300};
 // The aggregator's deadline is this much earlier than the client's (or by a tenth of the time), so that its answer arrives
 // in time.
-constexpr int64_t kHeadStartMs = 250;
+constexpr int64_t kHeadStartMs = 500;
 
 milliseconds until(Clock::time_point deadline) {
   return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
