@@ -243,7 +243,7 @@ uint64_t RackReport::sum(uint64_t RankReport::*count) const {
 }
 
 Result<RackReport> run_rack(const RackOptions& options) {
-  const auto lab = VethLab::make(ranks_of(options) + (options.has_parent ? 1 : 0), 1500, /*cut_links=*/true);
+  const auto lab = VethLab::make(ranks_of(options) + (options.has_parent ? 1 : 0), {.cut_links = true});
   if (!lab.ok()) return lab.status();
   void* const memory =
       mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -13,13 +13,15 @@
 #include <thread>
 
 #include "src/base/clock.h"
+#include "src/base/file_descriptor.h"
 #include "src/net/af_xdp/af_xdp_io.h"
 #include "src/net/udp/udp_io.h"
-#include "tests/conformance/veth_network.h"
+#include "tests/conformance/veth_lab.h"
 
 namespace netsum {
 namespace {
 
+using conformance::VethLab;
 using testing::HasSubstr;
 using Bytes = std::vector<uint8_t>;
 
@@ -58,22 +60,31 @@ bool send_all(int fd, const Bytes& bytes) {
 class AfXdpTest : public testing::Test {
  protected:
   void SetUp() override {
-    const Result<std::unique_ptr<VethNetwork>> probe = VethNetwork::make(0, 1500, false);
+    const Result<std::unique_ptr<VethLab>> probe = VethLab::make(0, {});
     if (!probe.ok() && probe.status().code() == ErrorCode::kPermissionDenied) {
       GTEST_SKIP() << probe.status().message();
     }
   }
 
-  void make_network(int hosts, int mtu = 1500, bool known_neighbours = true) {
-    Result<std::unique_ptr<VethNetwork>> made = VethNetwork::make(hosts, mtu, known_neighbours);
+  void make_lab(int hosts, int mtu = 1500, bool known_neighbours = true) {
+    Result<std::unique_ptr<VethLab>> made =
+        VethLab::make(hosts, {.mtu = mtu, .known_neighbours = known_neighbours});
     ASSERT_TRUE(made.ok()) << made.status().message();
-    network_ = std::move(made).value();
+    lab_ = std::move(made).value();
+  }
+
+  // On a thread of its own in the host's namespace. Sockets that `body` opens stay there.
+  void in_host(int host, const std::function<void()>& body) const {
+    std::thread([&] {
+      const VethLab::Inside inside = lab_->in_host(host);
+      body();
+    }).join();
   }
 
   Result<std::unique_ptr<PacketIo>> try_open(int host, AfXdpIoOptions options = {}) const {
-    if (!options.remote.valid()) options.remote = network_->switch_address(9);
+    if (!options.remote.valid()) options.remote = VethLab::switch_address(9);
     Result<std::unique_ptr<PacketIo>> io = Status(ErrorCode::kInternal, "not opened");
-    network_->in_host(host, [&] { io = open_af_xdp(options); });
+    in_host(host, [&] { io = open_af_xdp(options); });
     return io;
   }
   std::unique_ptr<PacketIo> open(int host) const {
@@ -87,12 +98,12 @@ class AfXdpTest : public testing::Test {
     options.bind = Address::parse(bind).value();
     options.max_packet = max_packet;
     options.dont_fragment = false;
-    network_->in_host(host, [&] { io = open_udp(options).value(); });
+    in_host(host, [&] { io = open_udp(options).value(); });
     return io;
   }
   KernelUdp kernel_udp_of(int host) const {
     KernelUdp out;
-    network_->in_host(host, [&] { out = kernel_udp(); });
+    in_host(host, [&] { out = kernel_udp(); });
     return out;
   }
   void expect_refusal(const Result<std::unique_ptr<PacketIo>>& io, ErrorCode code, const char* words) const {
@@ -127,13 +138,13 @@ class AfXdpTest : public testing::Test {
     return got;
   }
 
-  std::unique_ptr<VethNetwork> network_;
+  std::unique_ptr<VethLab> lab_;
 };
 
 TEST_F(AfXdpTest, PacketsPassByTheKernel) {
-  ASSERT_NO_FATAL_FAILURE(make_network(2));
+  ASSERT_NO_FATAL_FAILURE(make_lab(2));
   const auto a = open(0), b = open(1);
-  EXPECT_EQ(a->description(), "af_xdp (copy mode, e0)");
+  EXPECT_EQ(a->description(), "af_xdp (copy mode, eth0)");
   const KernelUdp of_a = kernel_udp_of(0), of_b = kernel_udp_of(1);
   EXPECT_EQ(deliver(a.get(), b.get(), b->local_address(), 500), 500u);
   // One a second goes by the socket, and this can take long on a busy machine.
@@ -142,7 +153,7 @@ TEST_F(AfXdpTest, PacketsPassByTheKernel) {
 }
 
 TEST_F(AfXdpTest, NeighboursAreFoundOut) {
-  ASSERT_NO_FATAL_FAILURE(make_network(2, 1500, false));
+  ASSERT_NO_FATAL_FAILURE(make_lab(2, 1500, false));
   const auto a = open(0), b = open(1);
   const auto sent_by_ring = [&] { return a->counters().packets_sent.get() - kernel_udp_of(0).sent; };
   for (const int64_t deadline_us = monotonic_us() + kPatienceUs;
@@ -154,10 +165,10 @@ TEST_F(AfXdpTest, NeighboursAreFoundOut) {
 }
 
 TEST_F(AfXdpTest, ARouterIsTheNextHop) {
-  ASSERT_NO_FATAL_FAILURE(make_network(2));
+  ASSERT_NO_FATAL_FAILURE(make_lab(2));
   const auto a = open(0);
-  ASSERT_TRUE(network_->ip_in_host(1, "address add 10.88.0.1/32 dev lo").ok());
-  ASSERT_TRUE(network_->ip_in_host(0, "route add 10.88.0.0/24 via 10.77.0.2").ok());
+  ASSERT_TRUE(lab_->ip_in_host(1, "address add 10.88.0.1/32 dev lo").ok());
+  ASSERT_TRUE(lab_->ip_in_host(0, "route add 10.88.0.0/24 via 10.99.0.2").ok());
   const auto behind = open_plain(1, "10.88.0.1:0");
   const uint64_t by_kernel = kernel_udp_of(0).sent;
   EXPECT_EQ(deliver(a.get(), behind.get(), behind->local_address(), 200), 200u);
@@ -165,7 +176,7 @@ TEST_F(AfXdpTest, ARouterIsTheNextHop) {
 }
 
 TEST_F(AfXdpTest, WhatTheRingCannotCarryGoesByTheSocket) {
-  ASSERT_NO_FATAL_FAILURE(make_network(2));
+  ASSERT_NO_FATAL_FAILURE(make_lab(2));
   const auto a = open(0);
   const auto neighbour = open_plain(0, "127.0.0.1:0");
   Address via_loopback = a->local_address();
@@ -174,12 +185,12 @@ TEST_F(AfXdpTest, WhatTheRingCannotCarryGoesByTheSocket) {
   EXPECT_EQ(collect(neighbour.get(), 10), 10u);
   send(neighbour.get(), via_loopback, 10);
   EXPECT_EQ(collect(a.get(), 10), 10u);
-  send(a.get(), network_->address(1, 9), 3, 1473);
+  send(a.get(), VethLab::host_address(1, 9), 3, 1473);
   EXPECT_EQ(a->counters().send_refused.get(), 3u) << "above the MTU";
 }
 
 TEST_F(AfXdpTest, FragmentsArrive) {
-  ASSERT_NO_FATAL_FAILURE(make_network(2));
+  ASSERT_NO_FATAL_FAILURE(make_lab(2));
   const Result<std::unique_ptr<PacketIo>> a = try_open(0, {.remote = {}, .max_packet = 3000});
   ASSERT_TRUE(a.ok()) << a.status().message();
   const auto b = open_plain(1, "0.0.0.0:0", 3000);
@@ -188,19 +199,19 @@ TEST_F(AfXdpTest, FragmentsArrive) {
 }
 
 TEST_F(AfXdpTest, OtherTrafficIsUnharmed) {
-  ASSERT_NO_FATAL_FAILURE(make_network(2));
+  ASSERT_NO_FATAL_FAILURE(make_lab(2));
   const auto a = open(0), b = open(1);
   const auto plain = open_plain(1, "0.0.0.0:0");
   constexpr size_t kBytes = 8 << 20;
   sockaddr_storage name{};
-  const socklen_t length = network_->address(1, 5000).to_sockaddr(&name);
+  const socklen_t length = VethLab::host_address(1, 5000).to_sockaddr(&name);
   FileDescriptor server, client;
-  network_->in_host(1, [&] {
+  in_host(1, [&] {
     server = FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ASSERT_EQ(bind(server.get(), reinterpret_cast<const sockaddr*>(&name), length), 0);
     ASSERT_EQ(listen(server.get(), 1), 0);
   });
-  network_->in_host(0, [&] { client = FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); });
+  in_host(0, [&] { client = FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); });
   const timeval patience{20, 0};
   for (const int fd : {server.get(), client.get()}) {
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -228,7 +239,7 @@ TEST_F(AfXdpTest, OtherTrafficIsUnharmed) {
   // Meanwhile datagrams to our port, and to another of the same host.
   for (int round = 0; round < 50; ++round) {
     EXPECT_EQ(deliver(a.get(), b.get(), b->local_address(), 50), 50u);
-    const Address other_port = network_->address(1, plain->local_address().port);
+    const Address other_port = VethLab::host_address(1, plain->local_address().port);
     EXPECT_EQ(deliver(a.get(), plain.get(), other_port, 10), 10u);
   }
   const uint64_t sent_sum = stream.get();
@@ -239,9 +250,9 @@ TEST_F(AfXdpTest, OtherTrafficIsUnharmed) {
 }
 
 TEST_F(AfXdpTest, OneAtATimePerInterface) {
-  ASSERT_NO_FATAL_FAILURE(make_network(2));
+  ASSERT_NO_FATAL_FAILURE(make_lab(2));
   auto a = open(0);
-  expect_refusal(try_open(0), ErrorCode::kAddressInUse, "e0");
+  expect_refusal(try_open(0), ErrorCode::kAddressInUse, "eth0");
   const auto b = open(1);
   send(a.get(), b->local_address(), 10);
   EXPECT_EQ(collect(b.get(), 10), 10u);
@@ -252,64 +263,65 @@ TEST_F(AfXdpTest, OneAtATimePerInterface) {
 }
 
 TEST_F(AfXdpTest, RefusesWithTheReason) {
-  ASSERT_NO_FATAL_FAILURE(make_network(3, 3400));
+  ASSERT_NO_FATAL_FAILURE(make_lab(3, 3400));
   expect_refusal(try_open(0, {.remote = Address::parse("[::1]:1").value()}), ErrorCode::kUnsupported, "IPv4");
-  expect_refusal(try_open(0, {.remote = network_->address(0, 1)}), ErrorCode::kUnreachable, "on this host");
+  expect_refusal(try_open(0, {.remote = VethLab::host_address(0, 1)}), ErrorCode::kUnreachable,
+                 "on this host");
   expect_refusal(try_open(0, {.remote = Address::parse("127.0.0.1:1").value()}), ErrorCode::kUnreachable,
                  "on this host");
   expect_refusal(try_open(0, {.remote = Address::parse("192.0.2.1:1").value()}), ErrorCode::kUnreachable,
                  "192.0.2.1");
   expect_refusal(try_open(0, {.remote = {}, .max_packet = 3777}), ErrorCode::kUnsupported, "3776");
-  ASSERT_TRUE(network_->ip_in_host(0, "link set e0 mtu 9000").ok());
-  expect_refusal(try_open(0), ErrorCode::kUnsupported, "MTU of e0 is 9000");
+  ASSERT_TRUE(lab_->ip_in_host(0, "link set eth0 mtu 9000").ok());
+  expect_refusal(try_open(0), ErrorCode::kUnsupported, "MTU of eth0 is 9000");
   ASSERT_TRUE(
-      network_->ip_in_host(1, "tuntap add t0 mode tun\naddress add 10.99.0.1/24 dev t0\nlink set t0 up")
-          .ok());
-  expect_refusal(try_open(1, {.remote = Address::parse("10.99.0.2:1").value()}), ErrorCode::kUnsupported,
+      lab_->ip_in_host(1, "tuntap add t0 mode tun\naddress add 10.97.0.1/24 dev t0\nlink set t0 up").ok());
+  expect_refusal(try_open(1, {.remote = Address::parse("10.97.0.2:1").value()}), ErrorCode::kUnsupported,
                  "no Ethernet");
   // An Ethernet without a driver that could.
   ASSERT_TRUE(
-      network_->ip_in_host(2, "link add d0 type bridge\naddress add 10.98.0.1/24 dev d0\nlink set d0 up")
-          .ok());
+      lab_->ip_in_host(2, "link add d0 type bridge\naddress add 10.98.0.1/24 dev d0\nlink set d0 up").ok());
   expect_refusal(try_open(2, {.remote = Address::parse("10.98.0.2:1").value()}), ErrorCode::kUnsupported,
                  "d0 takes no native XDP program");
 }
 
 TEST_F(AfXdpTest, RefusesAnInterfaceWithShaping) {
-  ASSERT_NO_FATAL_FAILURE(make_network(1));
-  network_->in_host(
-      0, [] { ASSERT_EQ(std::system("tc qdisc add dev e0 root tbf rate 1gbit burst 64k limit 1m"), 0); });
+  ASSERT_NO_FATAL_FAILURE(make_lab(1));
+  in_host(0,
+          [] { ASSERT_EQ(std::system("tc qdisc add dev eth0 root tbf rate 1gbit burst 64k limit 1m"), 0); });
   expect_refusal(try_open(0), ErrorCode::kUnsupported, "queueing discipline tbf");
-  network_->in_host(0, [] { ASSERT_EQ(std::system("tc qdisc del dev e0 root"), 0); });
+  in_host(0, [] { ASSERT_EQ(std::system("tc qdisc del dev eth0 root"), 0); });
   EXPECT_TRUE(try_open(0).ok());
 }
 
 TEST_F(AfXdpTest, RefusesWithoutPrivilege) {
-  ASSERT_NO_FATAL_FAILURE(make_network(1));
+  ASSERT_NO_FATAL_FAILURE(make_lab(1));
   Result<std::unique_ptr<PacketIo>> io = Status(ErrorCode::kInternal, "not opened");
-  network_->in_host(0, [&] {
-    // Capabilities are the thread's.
-    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-    __user_cap_data_struct none[2] = {};
-    ASSERT_EQ(syscall(SYS_capset, &header, none), 0);
-    io = open_af_xdp({.remote = network_->switch_address(9)});
+  // Capabilities are a thread's; one without them does not come back from the namespace.
+  in_host(0, [&] {
+    std::thread([&] {
+      __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+      __user_cap_data_struct none[2] = {};
+      ASSERT_EQ(syscall(SYS_capset, &header, none), 0);
+      io = open_af_xdp({.remote = VethLab::switch_address(9)});
+    }).join();
   });
   expect_refusal(io, ErrorCode::kPermissionDenied, "CAP_NET_RAW");
 }
 
 TEST_F(AfXdpTest, AnInterfaceThatVanishesIsSurvived) {
-  ASSERT_NO_FATAL_FAILURE(make_network(2));
+  ASSERT_NO_FATAL_FAILURE(make_lab(2));
   const auto a = open(0);
   const auto local = open_plain(0, "127.0.0.1:0");
-  send(a.get(), network_->address(1, 9), 10);
-  ASSERT_TRUE(network_->ip_in_host(0, "link del e0").ok());
-  send(a.get(), network_->address(1, 9), 10);
+  send(a.get(), VethLab::host_address(1, 9), 10);
+  ASSERT_TRUE(lab_->ip_in_host(0, "link del eth0").ok());
+  send(a.get(), VethLab::host_address(1, 9), 10);
   EXPECT_THAT(std::string(a->description()), HasSubstr("gone"));
   const int64_t begin_us = monotonic_us();
   a->wait(20'000);
   EXPECT_GE(monotonic_us() - begin_us, 20'000) << "it must not spin";
   const uint64_t refused = a->counters().send_refused.get();
-  send(a.get(), network_->address(1, 9), 10);
+  send(a.get(), VethLab::host_address(1, 9), 10);
   EXPECT_EQ(a->counters().send_refused.get(), refused + 10);
   send(a.get(), local->local_address(), 10);
   EXPECT_EQ(collect(local.get(), 10), 10u) << "what needs no interface still goes";

@@ -50,7 +50,7 @@ class Attached : public testing::Test {
   // Attaches to the first `attached` of the switch's ports.
   void start(int hosts, int attached, int mtu = 1500, uint32_t payload_bytes = 1440) {
     pin_to_one_cpu();
-    auto lab = VethLab::make(hosts, mtu);
+    auto lab = VethLab::make(hosts, {.mtu = mtu});
     if (lab.status().code() == ErrorCode::kPermissionDenied) GTEST_SKIP() << lab.status().to_string();
     ASSERT_TRUE(lab.ok()) << lab.status().to_string();
     lab_ = std::move(lab).value();

@@ -75,7 +75,7 @@ class Bmv2Lab final : public SwitchLab {
     if (mkdtemp(folder) == nullptr) return {ErrorCode::kUnsupported, "cannot make a temporary folder"};
     folder_ = folder;
     if (Status status = compile(); !status.ok()) return status;
-    auto lab = VethLab::make(kHosts);
+    auto lab = VethLab::make(kHosts, {});
     if (!lab.ok()) return {ErrorCode::kUnsupported, lab.status().message()};
     lab_ = std::move(lab).value();
     {

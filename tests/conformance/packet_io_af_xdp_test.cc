@@ -1,10 +1,12 @@
 // AF_XDP on veth pairs against the suite that every PacketIo passes.
 #include "src/net/af_xdp/af_xdp_io.h"
 #include "tests/conformance/packet_io_conformance.h"
-#include "tests/conformance/veth_network.h"
+#include "tests/conformance/veth_lab.h"
 
 namespace netsum {
 namespace {
+
+using conformance::VethLab;
 
 constexpr int kHosts = 5;  // more than any test opens endpoints
 constexpr int kMtu = 3400;
@@ -12,7 +14,7 @@ constexpr uint32_t kMaxPacket = kMtu - 28;
 
 // Made once: every endpoint gets a host of its own, in turn.
 struct Network {
-  std::unique_ptr<VethNetwork> hosts;
+  std::unique_ptr<VethLab> hosts;
   std::string obstacle;  // to making it
   int next_host = 0;
 };
@@ -20,7 +22,7 @@ struct Network {
 Network& network() {
   static Network* const made = [] {
     auto* out = new Network;
-    Result<std::unique_ptr<VethNetwork>> hosts = VethNetwork::make(kHosts, kMtu, true);
+    Result<std::unique_ptr<VethLab>> hosts = VethLab::make(kHosts, {.mtu = kMtu, .known_neighbours = true});
     if (hosts.ok()) {
       out->hosts = std::move(hosts).value();
     } else {
@@ -33,19 +35,16 @@ Network& network() {
 }
 
 Result<std::unique_ptr<PacketIo>> open_endpoint(uint32_t max_packet) {
-  Result<std::unique_ptr<PacketIo>> io = Status(ErrorCode::kInternal, "not opened");
   const int host = network().next_host++ % kHosts;
-  network().hosts->in_host(host, [&] {
-    io = open_af_xdp({.remote = network().hosts->switch_address(), .max_packet = max_packet});
-  });
-  return io;
+  const VethLab::Inside inside = network().hosts->in_host(host);
+  return open_af_xdp({.remote = VethLab::switch_address(), .max_packet = max_packet});
 }
 
 INSTANTIATE_TEST_SUITE_P(AfXdp, PacketIoConformance,
                          testing::Values(PacketIoCase{
                              .name = "af_xdp",
                              .open = open_endpoint,
-                             .closed_address = [] { return network().hosts->switch_address(9); },
+                             .closed_address = [] { return VethLab::switch_address(9); },
                              .obstacle = [] { return network().obstacle; },
                              .capacity = [](uint32_t) -> size_t { return 1000; },
                              .max_packet = kMaxPacket}),

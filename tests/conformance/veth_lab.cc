@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "src/base/assert.h"
@@ -63,6 +64,13 @@ Status link_here(const std::string& here, int there, const std::string& name, in
                   "\nlink set dev " + here + " addrgenmode none up\n");
 }
 
+std::string to_text(const Mac& mac) {
+  char text[18];
+  std::snprintf(text, sizeof text, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4],
+                mac[5]);
+  return text;
+}
+
 std::string text_of(const Address& address) {
   const std::string text = address.to_string();
   return text.substr(0, text.rfind(':'));
@@ -79,9 +87,9 @@ VethLab::Inside::~Inside() {
   close(before_);
 }
 
-Result<std::unique_ptr<VethLab>> VethLab::make(int hosts, int mtu, bool cut_links) {
+Result<std::unique_ptr<VethLab>> VethLab::make(int hosts, const Options& options) {
   std::unique_ptr<VethLab> lab(new VethLab);
-  for (int i = 0; i < hosts + (cut_links ? 2 : 1); ++i) {
+  for (int i = 0; i < hosts + (options.cut_links ? 2 : 1); ++i) {
     const int made = make_namespace();
     if (made < 0) {
       return Status(errno == EPERM ? ErrorCode::kPermissionDenied : ErrorCode::kUnsupported,
@@ -97,13 +105,16 @@ Result<std::unique_ptr<VethLab>> VethLab::make(int hosts, int mtu, bool cut_link
   {
     const Inside inside = lab->in_switch();
     const Status status = ip_batch(
-        "link set dev lo up\nlink add br0 type bridge\n"
+        "link set dev lo up\nlink add br0 type bridge forward_delay 0\n"
         "link set dev br0 addrgenmode none\naddress add " +
         text_of(switch_address()) + "/16 dev br0\nlink set dev br0 up\n");
     if (!status.ok()) return status;
   }
   for (int host = 0; host < hosts; ++host) {
-    if (const Status status = lab->connect(host, mtu); !status.ok()) return status;
+    if (const Status status = lab->connect(host, options.mtu); !status.ok()) return status;
+  }
+  if (options.known_neighbours) {
+    if (const Status status = lab->introduce_hosts(); !status.ok()) return status;
   }
   return lab;
 }
@@ -137,6 +148,23 @@ Status VethLab::connect(int host, int mtu) const {
                                  text_of(host_address(host)) + "/16 dev eth0\nlink set dev eth0 up" +
                                  (cut ? " gso_max_segs 1\n" : "\n"));
   return status.ok() ? switch_gro_on("eth0") : status;
+}
+
+Status VethLab::introduce_hosts() const {
+  std::string lines;
+  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
+    lines += "neighbour replace " + text_of(host_address(host)) + " lladdr " + to_text(host_mac(host)) +
+             " dev eth0 nud permanent\n";
+  }
+  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
+    if (const Status status = ip_in_host(host, lines); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status VethLab::ip_in_host(int host, const std::string& command) const {
+  const Inside inside = in_host(host);
+  return ip_batch(command + "\n");
 }
 
 bool VethLab::send_frame(int host, const Bytes& frame) const {
@@ -179,12 +207,12 @@ std::vector<std::string> VethLab::ports() const {
   return names;
 }
 
-Address VethLab::switch_address() {
-  return Address::parse("10.99.1.1:0").value();
+Address VethLab::switch_address(uint16_t port) {
+  return Address::parse("10.99.1.1:" + std::to_string(port)).value();
 }
 
-Address VethLab::host_address(int host) {
-  return Address::parse("10.99.0." + std::to_string(host + 1) + ":0").value();
+Address VethLab::host_address(int host, uint16_t port) {
+  return Address::parse("10.99.0." + std::to_string(host + 1) + ":" + std::to_string(port)).value();
 }
 
 }  // namespace netsum::conformance

@@ -23,8 +23,13 @@ namespace netsum::conformance {
 
 class VethLab {
  public:
+  struct Options {
+    int mtu = 1500;
+    bool cut_links = false;
+    bool known_neighbours = false;  // the hosts know each other's MAC addresses from the start
+  };
   // Errors: kPermissionDenied (needs CAP_SYS_ADMIN and CAP_NET_ADMIN), kUnsupported (what failed).
-  static Result<std::unique_ptr<VethLab>> make(int hosts, int mtu = 1500, bool cut_links = false);
+  static Result<std::unique_ptr<VethLab>> make(int hosts, const Options& options);
   ~VethLab();
 
   // While it lives, what this thread makes (sockets, threads, processes) is in the namespace.
@@ -42,18 +47,21 @@ class VethLab {
   Inside in_host(int host) const { return Inside(hosts_[static_cast<size_t>(host)]); }
   Inside between() const { return Inside(between_); }  // where the ends of cut links are
 
+  // An iproute2 command there, e.g. "link set eth0 down".
+  Status ip_in_host(int host, const std::string& command) const;
   // Sends a whole Ethernet frame out of the host's eth0, whatever addresses it has. False if it was not sent.
   bool send_frame(int host, const Bytes& frame) const;
   Mac switch_mac() const;  // of the bridge
   Mac host_mac(int host) const;
 
   std::vector<std::string> ports() const;
-  static Address switch_address();        // port 0
-  static Address host_address(int host);  // port 0
+  static Address switch_address(uint16_t port = 0);
+  static Address host_address(int host, uint16_t port = 0);
 
  private:
   VethLab() = default;
   Status connect(int host, int mtu) const;
+  Status introduce_hosts() const;
   static Mac mac_here(const char* interface);
 
   int switch_ = -1;
