@@ -6,13 +6,13 @@
 #include <exception>
 #include <string>
 
-#include "src/plugin/join.h"
+#include "src/rendezvous/join.h"
 
 namespace {
 
-class MpiMeeting final : public netsum::Meeting {
+class MpiRendezvous final : public netsum::Rendezvous {
  public:
-  explicit MpiMeeting(const netsum_mpi_meeting& below) : below_(below) {}
+  explicit MpiRendezvous(const netsum_mpi_rendezvous& below) : below_(below) {}
   int rank() const override { return below_.rank; }
   int size() const override { return below_.size; }
   bool broadcast(void* data, size_t bytes) override {
@@ -23,7 +23,7 @@ class MpiMeeting final : public netsum::Meeting {
   }
 
  private:
-  const netsum_mpi_meeting& below_;
+  const netsum_mpi_rendezvous& below_;
 };
 
 void write_text(const std::string& text, char* out, size_t bytes) {
@@ -34,18 +34,18 @@ void write_text(const std::string& text, char* out, size_t bytes) {
 
 }  // namespace
 
-netsum_comm* netsum_mpi_join(const netsum_mpi_meeting* meeting, const char* settings, int64_t timeout_ms,
-                             char* text, size_t text_bytes) {
+netsum_comm* netsum_mpi_join(const netsum_mpi_rendezvous* rendezvous, const char* settings,
+                             int64_t timeout_ms, char* text, size_t text_bytes) {
   // Open MPI is C: no exception may reach it.
   try {
-    MpiMeeting place(*meeting);
+    MpiRendezvous place(*rendezvous);
     netsum::JoinOptions options;
     const char* const local_rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
     options.local_rank = local_rank != nullptr ? std::atoi(local_rank) : 0;
     options.default_prefix = "mpi";
     options.plugin_settings = settings;
     options.timeout_ms = timeout_ms;
-    options.on_warning = [warn = meeting->warn](const std::string& text) { warn(text.c_str()); };
+    options.on_warning = [warn = rendezvous->warn](const std::string& text) { warn(text.c_str()); };
     const netsum::Joined joined = netsum::join(place, options);
     write_text(joined.text, text, text_bytes);
     return joined.comm;

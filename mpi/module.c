@@ -74,7 +74,7 @@ static void warn(const char* text) {
 
 static void join(netsum_module* module) {
   const netsum_component* component = &mca_coll_netsum_component;
-  const netsum_mpi_meeting meeting = {
+  const netsum_mpi_rendezvous rendezvous = {
       .context = module,
       .rank = module->rank,
       .size = ompi_comm_size(module->mpi_comm),
@@ -93,7 +93,7 @@ static void join(netsum_module* module) {
   const double timeout_s =
       component->timeout_s > 0 && component->timeout_s < longest_s ? component->timeout_s : longest_s;
   module->state = kJoining;
-  module->comm = netsum_mpi_join(&meeting, settings, (int64_t)(timeout_s * 1e3), text, sizeof(text));
+  module->comm = netsum_mpi_join(&rendezvous, settings, (int64_t)(timeout_s * 1e3), text, sizeof(text));
   module->state = module->comm != NULL ? kJoined : kRefused;
   say_where(module, text);
 }

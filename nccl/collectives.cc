@@ -11,7 +11,7 @@
 
 #include "nccl/device.h"
 #include "nccl/log.h"
-#include "src/plugin/join.h"
+#include "src/rendezvous/join.h"
 
 namespace netsum::nccl {
 namespace {
@@ -78,7 +78,7 @@ Piece piece_of(const Window& window, size_t rank) {
 }
 
 // The ranks meet at rank 0, which has a connection to each of them.
-class Star final : public Meeting {
+class Star final : public Rendezvous {
  public:
   Star(int ranks, int rank, Clock::time_point deadline)
       : rank_(rank), size_(ranks), deadline_(deadline), peers_(static_cast<size_t>(ranks)) {}

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "src/plugin/addresses.h"
-#include "src/plugin/join.h"
+#include "src/rendezvous/addresses.h"
+#include "src/rendezvous/join.h"
 
 namespace netsum::nccl {
 

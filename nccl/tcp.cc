@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "nccl/log.h"
-#include "src/plugin/addresses.h"
+#include "src/rendezvous/addresses.h"
 
 namespace netsum::nccl {
 namespace {

@@ -108,9 +108,9 @@ DOORS = {
         "engine",
         "session",
     ],
-    "src/plugin": [API],
-    "mpi": [API, "src/plugin"],
-    "nccl": [API, "src/plugin"],
+    "src/rendezvous": [API],
+    "mpi": [API, "src/rendezvous"],
+    "nccl": [API, "src/rendezvous"],
     "tools/measure": [API, "src/base"],
     "tools/netsum": [
         API,

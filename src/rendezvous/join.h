@@ -1,6 +1,6 @@
 // How the ranks of a plug-in's communicator agree on a job of netsum and join it, or agree not to.
-#ifndef NETSUM_SRC_PLUGIN_JOIN_H_
-#define NETSUM_SRC_PLUGIN_JOIN_H_
+#ifndef NETSUM_SRC_RENDEZVOUS_JOIN_H_
+#define NETSUM_SRC_RENDEZVOUS_JOIN_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace netsum {
 
 // How the ranks talk to each other before they have a job. All ranks call the same functions in the same order. A
 // function returns false if the ranks can no longer talk.
-class Meeting {
+class Rendezvous {
  public:
-  virtual ~Meeting() = default;
+  virtual ~Rendezvous() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // Copies rank 0's `bytes` at `data` to all ranks.
@@ -44,10 +44,10 @@ struct Joined {
   std::string text;  // where the sums are made, or why there is no communicator: equal on all ranks
 };
 
-// Joins a job with all ranks of `meeting`. Either every rank gets a communicator, or none does, and all get the same
+// Joins a job with all ranks of `rendezvous`. Either every rank gets a communicator, or none does, and all get the same
 // text. Takes up to NETSUM_CONNECT_TIMEOUT, and as long as a rank has not called it.
-Joined join(Meeting& meeting, const JoinOptions& options);
+Joined join(Rendezvous& rendezvous, const JoinOptions& options);
 
 }  // namespace netsum
 
-#endif  // NETSUM_SRC_PLUGIN_JOIN_H_
+#endif  // NETSUM_SRC_RENDEZVOUS_JOIN_H_

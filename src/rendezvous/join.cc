@@ -1,4 +1,4 @@
-#include "src/plugin/join.h"
+#include "src/rendezvous/join.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/plugin/addresses.h"
+#include "src/rendezvous/addresses.h"
 
 namespace netsum {
 namespace {
@@ -63,7 +63,8 @@ bool contains(const std::string& list, const std::string& word) {
 
 class Agreement {
  public:
-  Agreement(Meeting& meeting, const JoinOptions& options) : meeting_(meeting), options_(options) {}
+  Agreement(Rendezvous& rendezvous, const JoinOptions& options)
+      : rendezvous_(rendezvous), options_(options) {}
 
   Joined join() {
     if (!invite() || !answer()) return {nullptr, kApart};
@@ -76,7 +77,7 @@ class Agreement {
  private:
   static constexpr const char* kApart = "the ranks could not reach each other to agree on a job";
 
-  bool first() const { return meeting_.rank() == 0; }
+  bool first() const { return rendezvous_.rank() == 0; }
   static std::string text_of(size_t rank, const std::string& text) {
     return "rank " + std::to_string(rank) + ": " + text;
   }
@@ -99,16 +100,16 @@ class Agreement {
       if (shared_.size() >= sizeof(invitation_.settings) && problem_.empty())
         problem_ = "the settings are too long: NETSUM_AGGREGATOR and NETSUM_FALLBACK_AGGREGATORS";
     }
-    return meeting_.broadcast(&invitation_, sizeof(invitation_));
+    return rendezvous_.broadcast(&invitation_, sizeof(invitation_));
   }
 
   bool answer() {
     Answer mine = {};
     const int most = settings_.most_ranks();
-    if (problem_.empty() && meeting_.size() > most)
+    if (problem_.empty() && rendezvous_.size() > most)
       problem_ = "netsum sums over at most " + std::to_string(most) + " ranks" +
                  (most < 512 ? ", and up to 512 below a hierarchy of aggregators (NETSUM_HIERARCHY)" : "") +
-                 "; there are " + std::to_string(meeting_.size());
+                 "; there are " + std::to_string(rendezvous_.size());
     if (problem_.empty()) problem_ = Settings::difference(shared_, invitation_.settings, "here");
     put(mine.problem, problem_);
     put(mine.host, host_identity());
@@ -118,15 +119,15 @@ class Agreement {
         addresses += (addresses.empty() ? "" : " ") + each.address;
     }
     put(mine.addresses, addresses);
-    answers_.resize(static_cast<size_t>(meeting_.size()));
-    return meeting_.gather(&mine, answers_.data(), sizeof(mine));
+    answers_.resize(static_cast<size_t>(rendezvous_.size()));
+    return rendezvous_.gather(&mine, answers_.data(), sizeof(mine));
   }
 
   // Rank 0's address that the others can reach: that of the route to the first rank on another host. Addresses that
   // both hosts have, such as those of container bridges, are not on a route between them.
   std::string own_address() const {
     if (!settings_.options().bind_address.empty()) return settings_.options().bind_address;
-    const Answer& mine = answers_[static_cast<size_t>(meeting_.rank())];
+    const Answer& mine = answers_[static_cast<size_t>(rendezvous_.rank())];
     for (size_t r = 0; r < answers_.size(); ++r) {
       if (std::string(answers_[r].host) == mine.host) continue;
       std::string left = answers_[r].addresses;
@@ -146,8 +147,8 @@ class Agreement {
     netsum_comm_options options = {};
     options.struct_size = sizeof(options);
     settings_.write(&options);
-    options.rank = meeting_.rank();
-    options.world_size = meeting_.size();
+    options.rank = rendezvous_.rank();
+    options.world_size = rendezvous_.size();
     options.job = invitation_.job;
     options.token = invitation_.token;
     options.timeout_ms = options_.timeout_ms;
@@ -162,7 +163,7 @@ class Agreement {
         };
         options.on_root_bound_data = this;
       } else {
-        if (!meeting_.broadcast(&root_, sizeof(root_))) return {nullptr, kApart};
+        if (!rendezvous_.broadcast(&root_, sizeof(root_))) return {nullptr, kApart};
         root = root_.address;
       }
       options.root = root.c_str();
@@ -211,7 +212,7 @@ class Agreement {
     put(root_.address, address);
     put(root_.problem, problem);
     announced_ = true;
-    meeting_.broadcast(&root_, sizeof(root_));
+    rendezvous_.broadcast(&root_, sizeof(root_));
   }
 
   // All ranks tell how it ended. Of several failures, one that others only suffer from comes last.
@@ -220,7 +221,7 @@ class Agreement {
     mine.code = code;
     put(mine.text, text);
     std::vector<Outcome> all(answers_.size());
-    if (!meeting_.gather(&mine, all.data(), sizeof(mine))) {
+    if (!rendezvous_.gather(&mine, all.data(), sizeof(mine))) {
       netsum_comm_close(comm);
       return {nullptr, kApart};
     }
@@ -236,7 +237,7 @@ class Agreement {
     return {nullptr, text_of(static_cast<size_t>(worst - all.begin()), worst->text)};
   }
 
-  Meeting& meeting_;
+  Rendezvous& rendezvous_;
   const JoinOptions& options_;
   Settings settings_;
   std::string problem_, shared_;
@@ -253,8 +254,8 @@ std::string process_environment(const std::string& name) {
   return value != nullptr ? value : "";
 }
 
-Joined join(Meeting& meeting, const JoinOptions& options) {
-  return Agreement(meeting, options).join();
+Joined join(Rendezvous& rendezvous, const JoinOptions& options) {
+  return Agreement(rendezvous, options).join();
 }
 
 }  // namespace netsum

@@ -1,6 +1,6 @@
 // Addresses of this machine that other machines can reach.
-#ifndef NETSUM_SRC_PLUGIN_ADDRESSES_H_
-#define NETSUM_SRC_PLUGIN_ADDRESSES_H_
+#ifndef NETSUM_SRC_RENDEZVOUS_ADDRESSES_H_
+#define NETSUM_SRC_RENDEZVOUS_ADDRESSES_H_
 
 #include <string>
 #include <vector>
@@ -26,4 +26,4 @@ std::string with_port(const std::string& address, int port);
 
 }  // namespace netsum
 
-#endif  // NETSUM_SRC_PLUGIN_ADDRESSES_H_
+#endif  // NETSUM_SRC_RENDEZVOUS_ADDRESSES_H_

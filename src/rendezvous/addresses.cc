@@ -1,4 +1,4 @@
-#include "src/plugin/addresses.h"
+#include "src/rendezvous/addresses.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

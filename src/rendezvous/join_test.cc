@@ -1,4 +1,4 @@
-#include "src/plugin/join.h"
+#include "src/rendezvous/join.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/plugin/addresses.h"
+#include "src/rendezvous/addresses.h"
 
 namespace netsum {
 namespace {
@@ -30,7 +30,7 @@ class Room {
  public:
   explicit Room(int size) : size_(size), barrier_(size), data_(static_cast<size_t>(size)) {}
 
-  class Place final : public Meeting {
+  class Place final : public Rendezvous {
    public:
     Place(Room& room, int rank) : room_(room), rank_(rank) {}
     int rank() const override { return rank_; }
