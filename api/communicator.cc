@@ -13,7 +13,7 @@
 #include "engine/work_state.h"
 #include "netsum/settings.h"
 #include "session/session.h"
-#include "session/session_opener.h"
+#include "session/session_factory.h"
 #include "src/base/timeout.h"
 #include "src/kernels/kernels.h"
 #include "src/plan/job_plan.h"
@@ -104,19 +104,19 @@ Status check(const CommunicatorOptions& options) {
 class PlainCommunicator final : public CommunicatorBase {
  public:
   explicit PlainCommunicator(const CommunicatorOptions& options)
-      : CommunicatorBase(options.timeout), opener_(options) {}
+      : CommunicatorBase(options.timeout), factory_(options) {}
   ~PlainCommunicator() override { stop(); }
 
   Status connect() {
-    if (Status status = opener_.prepare(); !status.ok()) return status;
-    auto session = opener_.connect({});
+    if (Status status = factory_.prepare(); !status.ok()) return status;
+    auto session = factory_.connect({});
     if (!session.ok()) return session.status();
     replace_session(std::move(session).value());
     return Status();
   }
 
-  int rank() const override { return opener_.rank(); }
-  int world_size() const override { return opener_.world_size(); }
+  int rank() const override { return factory_.rank(); }
+  int world_size() const override { return factory_.world_size(); }
   void abort(const std::string& reason) override {
     const auto session = this->session();
     if (session == nullptr) return;
@@ -133,7 +133,7 @@ class PlainCommunicator final : public CommunicatorBase {
   CommunicatorStats stats() const override {
     if (const auto session = this->session(); session != nullptr) return session->stats();
     CommunicatorStats stats;
-    stats.wrong_sums = opener_.wrong_sums();
+    stats.wrong_sums = factory_.wrong_sums();
     return stats;
   }
   std::string describe() const override {
@@ -158,7 +158,7 @@ class PlainCommunicator final : public CommunicatorBase {
     session_ = std::move(session);
   }
 
-  SessionOpener opener_;
+  SessionFactory factory_;
   std::mutex regroup_mutex_;  // one at a time
   mutable std::mutex mutex_;
   std::shared_ptr<Session> session_;  // null while regrouping, and after that has failed
@@ -191,16 +191,16 @@ Result<Regrouped> PlainCommunicator::regroup(const RegroupOptions& options) {
       no_session_ =
           Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " asks for a regroup", rank());
   }
-  if (old != nullptr) opener_.end(std::move(old), no_session_);
+  if (old != nullptr) factory_.end(std::move(old), no_session_);
   reset_sparse();
-  auto session = opener_.regroup(options);
+  auto session = factory_.regroup(options);
   if (!session.ok()) {
     const std::lock_guard lock(mutex_);
     no_session_ = session.status();
     return session.status();
   }
   replace_session(std::move(session).value());
-  return opener_.regrouped();
+  return factory_.regrouped();
 }
 
 CommunicatorOptions with_bounded_timeouts(const CommunicatorOptions& options) {

@@ -110,7 +110,7 @@ std::string FailoverCommunicator::Operation::describe() const {
 }
 
 FailoverCommunicator::FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks)
-    : CommunicatorBase(options.timeout), options_(options), hooks_(std::move(hooks)), opener_([&] {
+    : CommunicatorBase(options.timeout), options_(options), hooks_(std::move(hooks)), factory_([&] {
         CommunicatorOptions without_memory = options;
         without_memory.shared_memory = false;
         return without_memory;
@@ -119,8 +119,8 @@ FailoverCommunicator::FailoverCommunicator(const CommunicatorOptions& options, F
 Result<std::unique_ptr<CommunicatorBase>> FailoverCommunicator::connect(const CommunicatorOptions& options,
                                                                         FailoverHooks hooks) {
   std::unique_ptr<FailoverCommunicator> communicator(new FailoverCommunicator(options, std::move(hooks)));
-  if (Status status = communicator->opener_.prepare(); !status.ok()) return status;
-  auto session = communicator->opener_.connect(communicator->failure_callback());
+  if (Status status = communicator->factory_.prepare(); !status.ok()) return status;
+  auto session = communicator->factory_.connect(communicator->failure_callback());
   if (!session.ok()) return session.status();
   FailoverCommunicator* const self = communicator.get();
   const char* const purpose = "to move to another aggregator";
@@ -341,7 +341,7 @@ void FailoverCommunicator::supervise() {
 // Closes the lost session and opens one at another aggregator. Meanwhile operations end at their deadlines, and all end
 // when abort() is called, even if the search is in the middle of an attempt.
 void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const Status& why) {
-  opener_.end(std::move(lost_session), why);  // nothing writes to the callers' tensors from here on
+  factory_.end(std::move(lost_session), why);  // nothing writes to the callers' tensors from here on
   std::unique_lock lock(mutex_);
   if (failure_.ok()) {
     sought_because_ = why;
@@ -377,7 +377,7 @@ void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const 
   const Status failure = failure_;
   lock.unlock();
   // The other ranks have started in the new session, so they need a report.
-  if (found.ok()) opener_.end(std::move(found).value(), failure);
+  if (found.ok()) factory_.end(std::move(found).value(), failure);
   end_all();
 }
 
@@ -450,8 +450,8 @@ FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why
                       last.rank());
       const Clock::time_point join_deadline = std::min(Clock::now() + dwell, deadline);
       auto session =
-          opener_.move({places[i], completed, join_deadline,
-                        std::min(join_deadline + kPathPatience, deadline), failure_callback(), began_fixed});
+          factory_.move({places[i], completed, join_deadline,
+                         std::min(join_deadline + kPathPatience, deadline), failure_callback(), began_fixed});
       const Status ended = session.ok() ? check_moved(**session, oldest_kept, completed) : session.status();
       if (ended.ok()) {
         place_ = i;
@@ -550,10 +550,10 @@ Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
     changed_.wait(lock, [this] { return !moving_ && reports_ == 0; });
     old = std::move(session_);
   }
-  if (old != nullptr) opener_.end(std::move(old), why);
+  if (old != nullptr) factory_.end(std::move(old), why);
   end_all();
   reset_sparse();
-  auto session = opener_.regroup(options, failure_callback());
+  auto session = factory_.regroup(options, failure_callback());
   if (!session.ok()) {
     const std::lock_guard lock(mutex_);
     failure_ = session.status();
@@ -567,7 +567,7 @@ Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
   lacks_words_ = session.value()->lacks_words();
   begin_with(std::move(session).value());
   began_fixed_ = order_of_floats_.empty();
-  return opener_.regrouped();
+  return factory_.regrouped();
 }
 
 Status FailoverCommunicator::status() const {
@@ -581,7 +581,7 @@ CommunicatorStats FailoverCommunicator::stats() const {
   if (session_ != nullptr)
     stats = session_->stats();
   else
-    stats.wrong_sums = opener_.wrong_sums();
+    stats.wrong_sums = factory_.wrong_sums();
   stats.failovers = failovers_;
   stats.operations_submitted = submitted_;
   stats.operations = completed_;

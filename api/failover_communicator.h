@@ -20,7 +20,7 @@
 #include "api/communicator_base.h"
 #include "netsum/communicator.h"
 #include "session/session.h"
-#include "session/session_opener.h"
+#include "session/session_factory.h"
 #include "src/base/deadline_heap.h"
 
 namespace netsum {
@@ -46,8 +46,8 @@ class FailoverCommunicator final : public CommunicatorBase {
                                                            FailoverHooks hooks = {});
   ~FailoverCommunicator() override;
 
-  int rank() const override { return opener_.rank(); }
-  int world_size() const override { return opener_.world_size(); }
+  int rank() const override { return factory_.rank(); }
+  int world_size() const override { return factory_.world_size(); }
   void linger(Deadline deadline) override;
   void abort(const std::string& reason) override;
   Result<Regrouped> regroup(const RegroupOptions& options) override;
@@ -93,7 +93,7 @@ class FailoverCommunicator final : public CommunicatorBase {
 
   const CommunicatorOptions options_;
   const FailoverHooks hooks_;
-  SessionOpener opener_;  // used by connect() and regroup(), otherwise by the supervisor and the searcher
+  SessionFactory factory_;  // used by connect() and regroup(), otherwise by the supervisor and the searcher
   std::mutex regroup_mutex_;
 
   mutable std::mutex mutex_;

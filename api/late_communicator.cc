@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/work_state.h"
-#include "session/session_opener.h"
+#include "session/session_factory.h"
 #include "session/tensor_check.h"
 #include "src/base/thread.h"
 #include "src/base/timeout.h"

@@ -123,7 +123,7 @@ TEST_F(CallerDrivesTest, AThreadThatWaitsAtOnceSubmitsAndEndsItsOperationsItself
 TEST_F(CallerDrivesTest, TimeThatSubmittingTakesIsNotTheCallers) {
   script_.change([&] {
     script_.echoes = true;
-    script_.submission = std::chrono::microseconds(2 * DriverSeat::kPromptUs);
+    script_.submission = std::chrono::microseconds(2 * CoreLock::kPromptUs);
   });
   int in_a_row = 0;
   for (int i = 0; i < 10'000 && in_a_row < 20; ++i) {
@@ -372,44 +372,44 @@ TEST_F(CallerDrivesTest, ThreadsThatWaitInAllWaysAllEnd) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(DriverSeatTest, TheWatchdogWakesTheEnginesThread) {
-  DriverSeat seat(nullptr, std::make_shared<CallerScore>());
-  seat.leave({.watched = true});
-  seat.sleep();  // hangs without
+TEST(CoreLockTest, TheWatchdogWakesTheEnginesThread) {
+  CoreLock lock(nullptr, std::make_shared<WaitPredictor>());
+  lock.unlock({.watched = true});
+  lock.sleep();  // hangs without
 }
 
-TEST(DriverSeatTest, TheWatchdogTicksOnlyWhileThereAreOperations) {
-  DriverSeat seat(nullptr, std::make_shared<CallerScore>());
+TEST(CoreLockTest, TheWatchdogTicksOnlyWhileThereAreOperations) {
+  CoreLock lock(nullptr, std::make_shared<WaitPredictor>());
   for (int i = 0; i < 3; ++i) {
-    seat.leave({.watched = true});
-    (void)seat.take();  // a driver comes in time
-    seat.leave({});
-    seat.sleep();  // hangs if it ticks for ever, or if it has not started again
+    lock.unlock({.watched = true});
+    (void)lock.try_lock();  // a driver comes in time
+    lock.unlock({});
+    lock.sleep();  // hangs if it ticks for ever, or if it has not started again
   }
 }
 
-TEST(DriverSeatTest, ACallWhileTheSeatIsTakenIsHeardWhenItIsFree) {
-  DriverSeat seat(nullptr, std::make_shared<CallerScore>());
-  EXPECT_FALSE(seat.call());
-  seat.leave({});
-  seat.sleep();  // hangs without
-  EXPECT_TRUE(seat.call());
-  seat.sleep();
+TEST(CoreLockTest, ACallWhileTheSeatIsTakenIsHeardWhenItIsFree) {
+  CoreLock lock(nullptr, std::make_shared<WaitPredictor>());
+  EXPECT_FALSE(lock.notify());
+  lock.unlock({});
+  lock.sleep();  // hangs without
+  EXPECT_TRUE(lock.notify());
+  lock.sleep();
 }
 
-TEST(DriverSeatTest, CallersAreExpectedOnlyWhileNearlyAllWait) {
-  DriverSeat seat(nullptr, std::make_shared<CallerScore>());
-  EXPECT_FALSE(seat.callers_wait());
+TEST(CoreLockTest, CallersAreExpectedOnlyWhileNearlyAllWait) {
+  CoreLock lock(nullptr, std::make_shared<WaitPredictor>());
+  EXPECT_FALSE(lock.callers_wait());
   const auto operation = [&](bool waited) {
-    seat.score().note_submission();
-    if (waited) seat.score().note_prompt_wait();
+    lock.predictor().note_submission();
+    if (waited) lock.predictor().note_prompt_wait();
   };
   for (int i = 0; i < 100; ++i) operation(true);
-  EXPECT_TRUE(seat.callers_wait());
+  EXPECT_TRUE(lock.callers_wait());
   for (int i = 0; i < 3; ++i) operation(false);
-  EXPECT_FALSE(seat.callers_wait());
+  EXPECT_FALSE(lock.callers_wait());
   for (int i = 0; i < 100; ++i) operation(i % 2 == 0);
-  EXPECT_FALSE(seat.callers_wait());
+  EXPECT_FALSE(lock.callers_wait());
 }
 
 }  // namespace

@@ -22,11 +22,11 @@ std::vector<std::unique_ptr<EngineCore>> only(std::unique_ptr<EngineCore> core) 
 Engine::Engine(std::vector<std::unique_ptr<EngineCore>> cores, std::function<void(const Status&)> on_failed,
                TraceLog* trace)
     : on_failed_(std::move(on_failed)), trace_(trace) {
-  const auto score = std::make_shared<CallerScore>();
+  const auto predictor = std::make_shared<WaitPredictor>();
   for (auto& core : cores) {
     const size_t index = threads_.size();
     threads_.push_back(std::make_unique<EngineThread>(
-        index, std::move(core), score,
+        index, std::move(core), predictor,
         EngineThread::Events{
             .on_ended = [this](RunningOperation& operation) { end(operation); },
             .on_failed = [this, index](const Status& status) { on_core_failed(index, status); }}));
@@ -63,8 +63,8 @@ Work Engine::submit(OperationSpec spec, OnEnd on_end) {
   using Start = EngineThread::Start;
   in_flight_.fetch_add(1, std::memory_order_relaxed);
   const auto operation = std::make_shared<RunningOperation>(spec, std::move(on_end), threads_.size());
-  for (size_t i = 0; i < threads_.size(); ++i) (*operation->parts)[i].seat = threads_[i]->seat();
-  threads_.front()->seat()->score().note_submission();
+  for (size_t i = 0; i < threads_.size(); ++i) (*operation->parts)[i].core_lock = threads_[i]->core_lock();
+  threads_.front()->core_lock()->predictor().note_submission();
   const bool small = operation->elements * size_of(spec.type) <= kMostBytesOfCaller;
   std::unique_lock order(order_mutex_, std::defer_lock);
   if (threads_.size() > 1) order.lock();

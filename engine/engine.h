@@ -27,7 +27,7 @@ namespace netsum {
 class Engine {
  public:
   // `on_failed` is called once, on one of the engine's threads, when a core fails by itself (not by fail()), after the parts
-  // of operations of that core have ended. `trace`, which may be null, gets a record of every operation, from whoever drives.
+  // of operations of that core have ended. `trace`, which may be null, gets a record of every operation, from the thread that drives.
   Engine(std::vector<std::unique_ptr<EngineCore>> cores, std::function<void(const Status&)> on_failed,
          TraceLog* trace = nullptr);
   Engine(std::unique_ptr<EngineCore> core, std::function<void(const Status&)> on_failed,
@@ -43,7 +43,7 @@ class Engine {
   // Waits until every data path has answered. Errors: kUnreachable, or what fail() was called with.
   Status wait_connected(std::chrono::steady_clock::time_point deadline);
 
-  // Any thread. The deadline is in the time base of monotonic_us(). Sends a small operation at once if nobody drives; never
+  // Any thread. The deadline is in the time base of monotonic_us(). Sends a small operation at once if the core is unlocked; never
   // calls an OnEnd.
   Work submit(OperationSpec spec, OnEnd on_end = {});
   // Any thread. The first failure counts.

@@ -3,10 +3,10 @@
 //
 //   poll(); advance(now); submit() or fail(); on_tick(now) when it is due; send(now); take_completions(); wait()
 //
-// While no operation is in progress and no timer is set, nobody need drive it: it owes nothing to other ranks then.
+// While no operation is in progress and no timer is set, it need not be polled: no other rank waits for a packet from it.
 //
 // Thread rule: one thread at a time calls everything but wake(), which any thread may call. It is not always the same one:
-// callers that wait drive, too (driver_seat.h).
+// callers that wait drive, too (core_lock.h).
 #ifndef NETSUM_ENGINE_ENGINE_CORE_H_
 #define NETSUM_ENGINE_ENGINE_CORE_H_
 

@@ -16,12 +16,12 @@ constexpr int64_t kLeftGraceUs = 1'000'000;  // four probes for a lost result
 
 }  // namespace
 
-EngineThread::EngineThread(size_t index, std::unique_ptr<EngineCore> core, std::shared_ptr<CallerScore> score,
-                           Events events)
+EngineThread::EngineThread(size_t index, std::unique_ptr<EngineCore> core,
+                           std::shared_ptr<WaitPredictor> predictor, Events events)
     : index_(index),
       core_(std::move(core)),
       events_(std::move(events)),
-      seat_(std::make_shared<DriverSeat>(this, std::move(score))) {}
+      core_lock_(std::make_shared<CoreLock>(this, std::move(predictor))) {}
 
 Status EngineThread::begin() {
   return start_thread(
@@ -41,7 +41,7 @@ void EngineThread::stop() {
 
 // Something for the driver has been stored.
 void EngineThread::notify_driver() {
-  if (!seat_->call()) core_->wake();
+  if (!core_lock_->notify()) core_->wake();
 }
 
 Status EngineThread::wait_connected(std::chrono::steady_clock::time_point deadline) {
@@ -53,22 +53,22 @@ Status EngineThread::wait_connected(std::chrono::steady_clock::time_point deadli
 }
 
 bool EngineThread::submit(const OperationPtr& operation, OperationSpec spec, Start start) {
-  const bool free = start != Start::kByThread && seat_->take() != nullptr;
+  const bool free = start != Start::kByThread && core_lock_->try_lock() != nullptr;
   if (free && !has_mail_.load(std::memory_order_acquire)) {
     start_part({operation, std::move(spec)});
     if (take_end_of(operation)) {
-      seat_->leave({.needs_engine = !quiet() || !completions_.empty()});
+      core_lock_->unlock({.needs_engine = !quiet() || !completions_.empty()});
       return false;
     }
     const int64_t now_us = operation->submitted_us;
     while (core_->advance(now_us)) {
     }
     core_->send(now_us);
-    const bool to_caller = start == Start::kHereForCaller && !seat_->score().callers_go_on();
-    seat_->leave({.needs_engine = !to_caller, .watched = to_caller});
+    const bool to_caller = start == Start::kHereForCaller && !core_lock_->predictor().expects_no_wait();
+    core_lock_->unlock({.needs_engine = !to_caller, .watched = to_caller});
     return to_caller;
   }
-  if (free) seat_->leave({});
+  if (free) core_lock_->unlock({});
   {
     const std::lock_guard lock(mutex_);
     submissions_.push_back({operation, std::move(spec)});
@@ -78,7 +78,7 @@ bool EngineThread::submit(const OperationPtr& operation, OperationSpec spec, Sta
   return false;
 }
 
-// With the seat, within submit(): a part of nothing has ended at once, and need not wait for a driver.
+// With the core locked, within submit(): a part of nothing has ended at once, and need not wait for a driver.
 bool EngineThread::take_end_of(const OperationPtr& operation) {
   const auto before = static_cast<std::ptrdiff_t>(completions_.size());
   core_->take_completions(&completions_);
@@ -97,7 +97,7 @@ bool EngineThread::take_end_of(const OperationPtr& operation) {
     ended_.push_back(operation);
     has_mail_.store(true, std::memory_order_release);
   }
-  seat_->call();
+  core_lock_->notify();
   return true;
 }
 
@@ -126,7 +126,7 @@ Status EngineThread::status() const {
   return status_.ok() ? failure_from_outside_ : status_;
 }
 
-// Has the seat, at first and whenever it does anything, and keeps it when it ends.
+// Has locked the core, at first and whenever it does anything, and also when it ends.
 void EngineThread::loop() {
   while (!stop_.load(std::memory_order_acquire)) {
     const bool worked = turn();
@@ -137,10 +137,10 @@ void EngineThread::loop() {
       sleep(INT64_MAX);
       continue;
     }
-    seat_->leave({});
+    core_lock_->unlock({});
     do {
-      seat_->sleep();
-    } while (seat_->take() == nullptr);
+      core_lock_->sleep();
+    } while (core_lock_->try_lock() == nullptr);
   }
   // A caller that has driven the core into a failure may close the communicator at once.
   report_failure();
@@ -153,9 +153,9 @@ void EngineThread::report_failure() {
   if (std::exchange(report_due_, false)) events_.on_failed(core_->status());
 }
 
-DriverSeat::Leaving EngineThread::drive(const DrivablePart& part, const std::atomic<bool>& done,
-                                        int64_t deadline_us) {
-  seat_->take_calls();
+CoreLock::Release EngineThread::drive(const DrivablePart& part, const std::atomic<bool>& done,
+                                      int64_t deadline_us) {
+  core_lock_->take_notifications();
   const auto ends = [&] { return part.ended || done || stop_.load(std::memory_order_acquire); };
   bool over = ends();
   while (!over) {
@@ -202,8 +202,8 @@ bool EngineThread::quiet() const {
 }
 
 bool EngineThread::leaves_to_callers() {
-  if (!noted_connected_ || !seat_->callers_wait() || !quiet()) return false;
-  seat_->take_calls();
+  if (!noted_connected_ || !core_lock_->callers_wait() || !quiet()) return false;
+  core_lock_->take_notifications();
   return !has_mail_.load(std::memory_order_acquire) && !stop_.load(std::memory_order_acquire);
 }
 

@@ -1,5 +1,5 @@
 // Runs one EngineCore for an Engine: passes operations and failures to it, and completions back. The thread drives the core,
-// or a caller does who waits for an operation (driver_seat.h).
+// or a caller does who waits for an operation (core_lock.h).
 #ifndef NETSUM_ENGINE_ENGINE_THREAD_H_
 #define NETSUM_ENGINE_ENGINE_THREAD_H_
 
@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/driver_seat.h"
+#include "engine/core_lock.h"
 #include "engine/engine_core.h"
 #include "engine/running_operation.h"
 #include "netsum/status.h"
@@ -25,14 +25,14 @@ class EngineThread {
  public:
   using OperationPtr = std::shared_ptr<RunningOperation>;
   struct Events {
-    // All parts of the operation have ended. By whoever drives, never within submit().
+    // All parts of the operation have ended. By the thread that drives, never within submit().
     std::function<void(RunningOperation&)> on_ended;
     // As Engine's, on this thread.
     std::function<void(const Status&)> on_failed;
   };
 
   // It runs the part number `index` of all operations.
-  EngineThread(size_t index, std::unique_ptr<EngineCore> core, std::shared_ptr<CallerScore> score,
+  EngineThread(size_t index, std::unique_ptr<EngineCore> core, std::shared_ptr<WaitPredictor> predictor,
                Events events);
   ~EngineThread();  // as stop()
 
@@ -45,9 +45,9 @@ class EngineThread {
   Status status() const;
   void peer_left(int rank);
 
-  const std::shared_ptr<DriverSeat>& seat() const { return seat_; }
+  const std::shared_ptr<CoreLock>& core_lock() const { return core_lock_; }
 
-  // Who starts a part, and drives the core afterwards. Without a seat that is free, always the thread.
+  // Who starts a part, and drives the core afterwards. If the core is locked, always the thread.
   enum class Start {
     kByThread,
     kHere,           // the caller, and the thread goes on
@@ -56,9 +56,9 @@ class EngineThread {
   // Any thread; a caller at a time. True: the part is in progress, and the core has been left to the caller.
   bool submit(const OperationPtr& operation, OperationSpec spec, Start start);
 
-  // Only with the seat. Drives the core until the part has ended, `done`, the deadline has passed or the thread stops; at least
-  // once. The caller gives up the seat as the result says, and from then on this may not exist any more.
-  DriverSeat::Leaving drive(const DrivablePart& part, const std::atomic<bool>& done, int64_t deadline_us);
+  // Only with the core locked. Drives the core until the part has ended, `done`, the deadline has passed or the thread stops; at least
+  // once. The caller unlocks the core as the result says, and from then on this may not exist any more.
+  CoreLock::Release drive(const DrivablePart& part, const std::atomic<bool>& done, int64_t deadline_us);
 
  private:
   struct Submission {
@@ -84,9 +84,9 @@ class EngineThread {
   const size_t index_;
   const std::unique_ptr<EngineCore> core_;
   const Events events_;
-  const std::shared_ptr<DriverSeat> seat_;
+  const std::shared_ptr<CoreLock> core_lock_;
 
-  // Used by whoever has the seat.
+  // With the core locked.
   std::unordered_map<uint64_t, OperationPtr> operations_;
   uint64_t next_id_ = 0;
   std::vector<EngineCore::Completion> completions_;

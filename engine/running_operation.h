@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/driver_seat.h"
+#include "engine/core_lock.h"
 #include "engine/engine_core.h"
 #include "engine/work_state.h"
 #include "netsum/communicator.h"

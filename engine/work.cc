@@ -35,12 +35,13 @@ void Work::State::drive(int64_t deadline_us) {
   }
   if (mine == nullptr) return;
   const int64_t now_us = monotonic_us();
-  if (now_us - mine->submitted_us <= DriverSeat::kPromptUs && !mine->awaited.exchange(true))
-    mine->seat->score().note_prompt_wait();
+  if (now_us - mine->submitted_us <= CoreLock::kPromptUs && !mine->awaited.exchange(true))
+    mine->core_lock->predictor().note_prompt_wait();
   if (done || mine->ended) return;
   // One that polls does not make another driver leave.
-  EngineThread* const engine = now_us < deadline_us ? mine->seat->take_or_call() : mine->seat->take();
-  if (engine != nullptr) mine->seat->leave(engine->drive(*mine, done, deadline_us));
+  EngineThread* const engine =
+      now_us < deadline_us ? mine->core_lock->lock_or_notify() : mine->core_lock->try_lock();
+  if (engine != nullptr) mine->core_lock->unlock(engine->drive(*mine, done, deadline_us));
 }
 
 Status Work::State::status_in_child() {

@@ -12,7 +12,7 @@
 #include <mutex>
 #include <string>
 
-#include "engine/driver_seat.h"
+#include "engine/core_lock.h"
 #include "netsum/communicator.h"
 #include "src/base/forked_children.h"
 

@@ -31,7 +31,7 @@ struct JobMember {
   int rank = 0;
   int world_size = 1;
   Succession succession;
-  std::string host;  // ranks of equal names share memory; empty: with nobody
+  std::string host;  // ranks of equal names share memory; empty: with no other rank
   uint32_t shard_job =
       0;  // what this rank's shard calls the job, beside an aggregator; one number for each job at once
   // As ControlClient's: on its threads.

@@ -140,7 +140,7 @@ void Session::on_control_failure(const Status& status) {
   if (on_failure_) on_failure_(reported);
 }
 
-// Of a job that moves, nobody is to blame: all try again elsewhere.
+// During failover no rank is blamed: all ranks retry at the next aggregator.
 Status Session::for_other_ranks(const Status& status) const {
   const bool moves = succession_.succeeds != 0 && succession_.min_members == 0;
   if (!moves || connected_.load(std::memory_order_acquire)) return status;

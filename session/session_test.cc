@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "session/job_testing.h"
-#include "session/session_opener.h"
+#include "session/session_factory.h"
 
 namespace netsum {
 namespace {
@@ -50,9 +50,9 @@ TEST_P(SessionTest, ReducesToOneRank) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
-      SessionOpener opener(options_for(rank, *aggregator, GetParam()));
-      ASSERT_TRUE(opener.prepare().ok());
-      auto session = opener.connect({});
+      SessionFactory factory(options_for(rank, *aggregator, GetParam()));
+      ASSERT_TRUE(factory.prepare().ok());
+      auto session = factory.connect({});
       ASSERT_TRUE(session.ok()) << session.status().to_string();
       const std::vector<float> input(kCount, static_cast<float>(rank + 1));
       std::vector<float> output(kCount, -1.0f);
@@ -71,9 +71,9 @@ TEST_P(SessionTest, RanksThatReduceToDifferentRanksMismatch) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
-      SessionOpener opener(options_for(rank, *aggregator, GetParam()));
-      ASSERT_TRUE(opener.prepare().ok());
-      auto session = opener.connect({});
+      SessionFactory factory(options_for(rank, *aggregator, GetParam()));
+      ASSERT_TRUE(factory.prepare().ok());
+      auto session = factory.connect({});
       ASSERT_TRUE(session.ok()) << session.status().to_string();
       const std::vector<float> input(kCount, 1.0f);
       std::vector<float> output(kCount);
@@ -102,24 +102,24 @@ TEST(MovingSessionTest, ARankThatCannotMoveIsNoLossOfTheControlService) {
     if (rank == 0) options.on_root_bound = [&](const std::string& address) { root = address; };
     return options;
   };
-  std::vector<std::unique_ptr<SessionOpener>> openers;
+  std::vector<std::unique_ptr<SessionFactory>> factories;
   const auto on_all_ranks = [&](const auto& body) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
     for (std::thread& thread : threads) thread.join();
   };
   for (int rank = 0; rank < kRanks; ++rank) {
-    openers.push_back(std::make_unique<SessionOpener>(moving_options(rank)));
-    ASSERT_TRUE(openers.back()->prepare().ok());
+    factories.push_back(std::make_unique<SessionFactory>(moving_options(rank)));
+    ASSERT_TRUE(factories.back()->prepare().ok());
   }
-  on_all_ranks([&](int rank) { EXPECT_TRUE(openers[rank]->connect({}).ok()); });
+  on_all_ranks([&](int rank) { EXPECT_TRUE(factories[rank]->connect({}).ok()); });
 
   Status ended[kRanks];
   on_all_ranks([&](int rank) {
     const auto now = std::chrono::steady_clock::now();
     // Rank 2 joins with the others, but has no time left for its data path.
     const auto data_path = rank == 2 ? std::chrono::milliseconds(-1) : kPatience;
-    const auto session = openers[rank]->move({{}, 0, now + kPatience, now + data_path, {}});
+    const auto session = factories[rank]->move({{}, 0, now + kPatience, now + data_path, {}});
     ended[rank] = session.ok() ? Status() : session.status();
   });
   EXPECT_FALSE(ended[2].ok());

@@ -10,13 +10,13 @@ C_API = "api/c_api.cc"
 # fmt: off
 BUGS = [
     Bug("engine", "polls_in_vain", "a thread that polls does not drive the engine", "engine/work.cc",
-        "mine->seat->take_or_call() : mine->seat->take();", "mine->seat->take_or_call() : nullptr;",
+        "mine->core_lock->lock_or_notify() : mine->core_lock->try_lock();", "mine->core_lock->lock_or_notify() : nullptr;",
         "engine_test CallerDrivesTest.AThreadThatPollsEndsItsOperationsItself"),
-    Bug("engine", "engine_used_when_left", "a thread that polls uses the engine after it has left the seat", "engine/work.cc",
-        "  if (engine != nullptr) mine->seat->leave(engine->drive(*mine, done, deadline_us));\n",
-        "  if (engine != nullptr) {\n    const DriverSeat::Leaving how = engine->drive(*mine, done, deadline_us);\n"
-        "    mine->seat->leave({.needs_engine = how.needs_engine});\n"
-        "    if (how.watched) engine->seat()->leave({.watched = true});\n  }\n",
+    Bug("engine", "engine_used_when_left", "a thread that polls uses the engine after it has unlocked the core", "engine/work.cc",
+        "  if (engine != nullptr) mine->core_lock->unlock(engine->drive(*mine, done, deadline_us));\n",
+        "  if (engine != nullptr) {\n    const CoreLock::Release how = engine->drive(*mine, done, deadline_us);\n"
+        "    mine->core_lock->unlock({.needs_engine = how.needs_engine});\n"
+        "    if (how.watched) engine->core_lock()->unlock({.watched = true});\n  }\n",
         "engine_test CallerDrivesTest.TheEngineMayBeFreedAsSoonAsAPollingThreadHasLeft"),
     Bug("engine", "failure_before_the_last_sum", "another rank's failure ends operations whose results have arrived", ENGINE,
         "  if (mail) take_mail(!advanced);\n", "  if (mail) take_mail(true);\n",

@@ -48,7 +48,7 @@ BUGS = [
         "        if (stop_ || !failure_.ok()) return", "        if (stop_) return",
         ORDER + "AbortEndsTheSearchForAnotherPlace"),
     Bug("failover", "others_not_told_of_abort", "ranks that wait at another place do not hear of an abort", COMMUNICATOR,
-        "  if (found.ok()) opener_.end(std::move(found).value(), failure);\n", "",
+        "  if (found.ok()) factory_.end(std::move(found).value(), failure);\n", "",
         ORDER + "AbortEndsOperationsWhileAnotherPlaceIsSoughtOnAllRanks"),
     Bug("failover", "forgotten_early", "an operation is forgotten before all ranks are known to have finished it",
         COMMUNICATOR, "first_of_session_ + everywhere - std::min<uint64_t>(everywhere, 1);", "next_number_;", REPEATED),

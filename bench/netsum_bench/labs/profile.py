@@ -161,7 +161,7 @@ def one_host(job, data):
 
 # The classes in whose functions a rank's work is done: by an engine's thread, or by a caller that waits and drives it.
 # Every one of them is in the call chain of what it calls.
-ENGINE_CLASSES = ["EngineThread", "DriverSeat", "NetworkCore", "SharedMemoryCore"]
+ENGINE_CLASSES = ["EngineThread", "CoreLock", "NetworkCore", "SharedMemoryCore"]
 ENGINE = rf"netsum::({'|'.join(ENGINE_CLASSES)})::"
 CASES = {
     "worker": Side("summed by the rank, of 2 at a daemon on loopback", WORKER, ENGINE, worker),

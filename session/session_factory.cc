@@ -1,4 +1,4 @@
-#include "session/session_opener.h"
+#include "session/session_factory.h"
 
 #include <algorithm>
 #include <numeric>
@@ -16,10 +16,10 @@ bool may_meet_at_a_rank(const CommunicatorOptions& options) {
   return options.aggregators.empty() || may_sum || options.when_full == WhenFull::kHosts;
 }
 
-SessionOpener::SessionOpener(const CommunicatorOptions& options)
+SessionFactory::SessionFactory(const CommunicatorOptions& options)
     : options_(options), rank_(options.rank), world_size_(options.world_size) {}
 
-Status SessionOpener::prepare() {
+Status SessionFactory::prepare() {
   if (!options_.trace_path.empty()) {
     auto trace = TraceLog::open(options_.trace_path, options_.job, options_.rank);
     if (!trace.ok()) return trace.status();
@@ -41,7 +41,7 @@ Status SessionOpener::prepare() {
   return Status();
 }
 
-SessionOptions SessionOpener::session_options() const {
+SessionOptions SessionFactory::session_options() const {
   SessionOptions session;
   session.user = options_;
   session.trace = trace_;
@@ -50,16 +50,16 @@ SessionOptions SessionOpener::session_options() const {
   return session;
 }
 
-std::shared_ptr<Shard> SessionOpener::shard_for(const std::vector<std::string>& aggregators) const {
+std::shared_ptr<Shard> SessionFactory::shard_for(const std::vector<std::string>& aggregators) const {
   return aggregators.empty() || sums_beside_aggregators() ? shard_ : nullptr;
 }
 
 // A single rank has nothing to share, and more than a shard serves are members by a hierarchy, which has no plan.
-bool SessionOpener::sums_beside_aggregators() const {
+bool SessionFactory::sums_beside_aggregators() const {
   return options_.shares != Shares::kOff && world_size_ > 1 && world_size_ <= kMaxMembers;
 }
 
-Result<std::unique_ptr<Session>> SessionOpener::open(SessionOptions options) {
+Result<std::unique_ptr<Session>> SessionFactory::open(SessionOptions options) {
   auto session = Session::open(std::move(options));
   if (!session.ok()) return session;
   former_ranks_ = (*session)->former_ranks();
@@ -74,7 +74,7 @@ Result<std::unique_ptr<Session>> SessionOpener::open(SessionOptions options) {
   return session;
 }
 
-Result<std::unique_ptr<Session>> SessionOpener::connect(std::function<void(const Status&)> on_failure) {
+Result<std::unique_ptr<Session>> SessionFactory::connect(std::function<void(const Status&)> on_failure) {
   SessionOptions session = session_options();
   session.join_deadline = session.deadline = Clock::now() + options_.connect_timeout;
   session.on_failure = std::move(on_failure);
@@ -88,19 +88,19 @@ Result<std::unique_ptr<Session>> SessionOpener::connect(std::function<void(const
   return open_first(std::move(session));
 }
 
-Result<std::unique_ptr<Session>> SessionOpener::open_first(SessionOptions options) {
+Result<std::unique_ptr<Session>> SessionFactory::open_first(SessionOptions options) {
   auto session = open(std::move(options));
   if (session.ok()) succession_id_ = (*session)->succession_id();
   return session;
 }
 
-void SessionOpener::end(std::shared_ptr<Session> session, const Status& why) {
+void SessionFactory::end(std::shared_ptr<Session> session, const Status& why) {
   ended_by_ = why;
   // If there are several aggregators, some of them and their members may not know of the failure yet.
   session->report(why);
 }
 
-Status SessionOpener::move_root(const RegroupOptions& options) {
+Status SessionFactory::move_root(const RegroupOptions& options) {
   if (options.root.empty()) {
     const bool root_is_gone = !shard_->hosts_root() && ended_by_.code() == ErrorCode::kPeerLost &&
                               ended_by_.rank() == shard_->root_rank();
@@ -119,8 +119,8 @@ Status SessionOpener::move_root(const RegroupOptions& options) {
   return Status();
 }
 
-Result<std::unique_ptr<Session>> SessionOpener::regroup(const RegroupOptions& options,
-                                                        std::function<void(const Status&)> on_failure) {
+Result<std::unique_ptr<Session>> SessionFactory::regroup(const RegroupOptions& options,
+                                                         std::function<void(const Status&)> on_failure) {
   if (options.gather.count() < 0)
     return Status(ErrorCode::kInvalidArgument, "regroup: gather must not be negative");
   const auto rule = RegroupRule::make(options_.world_size, options.min_members, bounded(options.gather));
@@ -139,11 +139,11 @@ Result<std::unique_ptr<Session>> SessionOpener::regroup(const RegroupOptions& op
   return open_first(std::move(session));
 }
 
-Regrouped SessionOpener::regrouped() const {
+Regrouped SessionFactory::regrouped() const {
   return {options_.rank, options_.world_size, former_ranks_};
 }
 
-Result<std::unique_ptr<Session>> SessionOpener::move(Move move) {
+Result<std::unique_ptr<Session>> SessionFactory::move(Move move) {
   SessionOptions session = session_options();
   session.user.aggregators = std::move(move.aggregators);
   session.shard = shard_for(session.user.aggregators);

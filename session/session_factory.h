@@ -1,7 +1,7 @@
 // Opens a communicator's sessions, one after another, and owns what outlives them: rank and world size, the embedded
 // shard, the trace, the record of wrong sums, and the id by which the members of a failed session find each other.
-#ifndef NETSUM_SESSION_SESSION_OPENER_H_
-#define NETSUM_SESSION_SESSION_OPENER_H_
+#ifndef NETSUM_SESSION_SESSION_FACTORY_H_
+#define NETSUM_SESSION_SESSION_FACTORY_H_
 
 #include <atomic>
 #include <chrono>
@@ -22,9 +22,9 @@ inline constexpr const char* kHosts = "hosts";  // in CommunicatorOptions::fallb
 bool may_meet_at_a_rank(const CommunicatorOptions& options);
 
 // Thread rule: one thread at a time; any thread may call rank(), world_size() and wrong_sums().
-class SessionOpener {
+class SessionFactory {
  public:
-  explicit SessionOpener(const CommunicatorOptions& options);
+  explicit SessionFactory(const CommunicatorOptions& options);
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
@@ -83,4 +83,4 @@ class SessionOpener {
 
 }  // namespace netsum
 
-#endif  // NETSUM_SESSION_SESSION_OPENER_H_
+#endif  // NETSUM_SESSION_SESSION_FACTORY_H_
