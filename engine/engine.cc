@@ -59,11 +59,11 @@ Status Engine::wait_connected(std::chrono::steady_clock::time_point deadline) {
   return status;
 }
 
-Work Engine::submit(OperationSpec spec, OnEnd on_end) {
+Work Engine::submit(OperationSpec&& spec, OnEnd on_end, OperationCounts* counts) {
   using Start = EngineThread::Start;
   in_flight_.fetch_add(1, std::memory_order_relaxed);
-  const auto operation = std::make_shared<RunningOperation>(spec, std::move(on_end), threads_.size());
-  for (size_t i = 0; i < threads_.size(); ++i) (*operation->parts)[i].core_lock = threads_[i]->core_lock();
+  const auto operation = std::make_shared<RunningOperation>(spec, std::move(on_end), counts, threads_.size());
+  for (size_t i = 0; i < threads_.size(); ++i) operation->part(i).core_lock = threads_[i]->core_lock();
   threads_.front()->core_lock()->predictor().note_submission();
   const bool small = operation->elements * size_of(spec.type) <= kMostBytesOfCaller;
   std::unique_lock order(order_mutex_, std::defer_lock);
@@ -75,12 +75,14 @@ Work Engine::submit(OperationSpec spec, OnEnd on_end) {
     const Start start = !small                      ? Start::kByThread
                         : callers < threads_.size() ? Start::kHere
                                                     : Start::kHereForCaller;
-    if (threads_[i]->submit(operation, last ? std::move(spec) : OperationSpec(spec), start)) callers = i;
+    const bool is_left = last ? threads_[i]->submit(operation, std::move(spec), start)
+                              : threads_[i]->submit(operation, OperationSpec(spec), start);
+    if (is_left) callers = i;
   }
-  DrivablePart& part = (*operation->parts)[callers % threads_.size()];
+  DrivablePart& part = operation->part(callers % threads_.size());
   part.submitted_us = monotonic_us();
-  operation->work->part = std::shared_ptr<DrivablePart>(operation->parts, &part);
-  return Work(operation->work);
+  operation->work.part = &part;
+  return Work(std::shared_ptr<Work::State>(operation, &operation->work));
 }
 
 void Engine::fail(const Status& status) {
@@ -112,9 +114,11 @@ void Engine::on_core_failed(size_t index, const Status& status) {
 void Engine::end(RunningOperation& operation) {
   note_end(operation);
   const EngineCore::Completion& completion = operation.completion();
+  if (OperationCounts* const counts = operation.counts; counts != nullptr)
+    (completion.status.ok() ? counts->completed : counts->failed).fetch_add(1, std::memory_order_relaxed);
   if (operation.on_end) operation.on_end(completion.status, completion.everywhere);
   operation.on_end = nullptr;  // with what it refers to
-  operation.work->finish(completion.status);
+  operation.work.finish(completion.status);
 }
 
 void Engine::note_end(const RunningOperation& operation) {

@@ -45,7 +45,8 @@ class Engine {
 
   // Any thread. The deadline is in the time base of monotonic_us(). Sends a small operation at once if the core is unlocked; never
   // calls an OnEnd.
-  Work submit(OperationSpec spec, OnEnd on_end = {});
+  // `counts`, which may be null, counts the end; it outlives the engine.
+  Work submit(OperationSpec&& spec, OnEnd on_end = {}, OperationCounts* counts = nullptr);
   // Any thread. The first failure counts.
   void fail(const Status& status);
   Status status() const;

@@ -26,7 +26,7 @@ class EngineCore {
   virtual ~EngineCore() = default;
 
   // Starts an operation. `id` comes back in its completion.
-  virtual void submit(uint64_t id, OperationSpec spec) = 0;
+  virtual void submit(uint64_t id, OperationSpec&& spec) = 0;
 
   // Receives what has arrived. wait() returns at once if anything arrives after that.
   virtual void poll() = 0;

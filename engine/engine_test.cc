@@ -68,7 +68,7 @@ TEST_F(EngineTest, ASpecificationReachesTheCoreWhole) {
                .chunk_map = chunk_map};
   spec.deadline_us = monotonic_us() + 60'000'000;
   spec.joint = {.more_inputs = {&value}, .context = 6, .first_offset = 7};
-  engine_->submit(spec);
+  engine_->submit(OperationSpec(spec));
   ASSERT_TRUE(script_.comes_true([&] { return script_.submitted.size() == 1; }));
   const std::lock_guard lock(script_.mutex);
   const OperationSpec& got = script_.latest_spec;

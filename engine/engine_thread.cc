@@ -52,10 +52,10 @@ Status EngineThread::wait_connected(std::chrono::steady_clock::time_point deadli
   return Status(ErrorCode::kUnreachable, not_connected_reason_);
 }
 
-bool EngineThread::submit(const OperationPtr& operation, OperationSpec spec, Start start) {
+bool EngineThread::submit(const OperationPtr& operation, OperationSpec&& spec, Start start) {
   const bool free = start != Start::kByThread && core_lock_->try_lock() != nullptr;
   if (free && !has_mail_.load(std::memory_order_acquire)) {
-    start_part({operation, std::move(spec)});
+    start_part(operation, std::move(spec));
     if (take_end_of(operation)) {
       core_lock_->unlock({.needs_engine = !quiet() || !completions_.empty()});
       return false;
@@ -82,14 +82,12 @@ bool EngineThread::submit(const OperationPtr& operation, OperationSpec spec, Sta
 bool EngineThread::take_end_of(const OperationPtr& operation) {
   const auto before = static_cast<std::ptrdiff_t>(completions_.size());
   core_->take_completions(&completions_);
-  const auto mine =
-      std::find_if(completions_.begin() + before, completions_.end(), [&](const auto& completion) {
-        const auto found = operations_.find(completion.id);
-        return found->second == operation;
-      });
+  const auto mine = std::find_if(
+      completions_.begin() + before, completions_.end(),
+      [&](const auto& completion) { return operations_[completion.id - first_id_] == operation; });
   if (mine == completions_.end()) return false;
   EngineCore::Completion completion = std::move(*mine);
-  operations_.erase(completion.id);
+  take_operation(completion.id);
   completions_.erase(mine);
   if (!operation->end_part(index_, std::move(completion))) return true;
   {
@@ -161,7 +159,7 @@ CoreLock::Release EngineThread::drive(const DrivablePart& part, const std::atomi
   while (!over) {
     const bool worked = turn();
     over = ends();
-    if (monotonic_us() >= deadline_us) break;
+    if (deadline_us != INT64_MAX && monotonic_us() >= deadline_us) break;
     if (!worked && !over) sleep(deadline_us);
   }
   const bool in_progress = !quiet();
@@ -226,14 +224,21 @@ void EngineThread::take_mail(bool with_failure) {
     status_ = failure;
     changed_.notify_all();
   }
-  for (Submission& submission : submissions) start_part(std::move(submission));
+  for (Submission& submission : submissions)
+    start_part(std::move(submission.operation), std::move(submission.spec));
   for (const OperationPtr& operation : ended) events_.on_ended(*operation);
 }
 
-void EngineThread::start_part(Submission submission) {
-  const uint64_t id = next_id_++;
-  operations_.emplace(id, std::move(submission.operation));
-  core_->submit(id, std::move(submission.spec));
+void EngineThread::start_part(OperationPtr operation, OperationSpec&& spec) {
+  const uint64_t id = first_id_ + operations_.size();
+  operations_.push_back(std::move(operation));
+  core_->submit(id, std::move(spec));
+}
+
+EngineThread::OperationPtr EngineThread::take_operation(uint64_t id) {
+  OperationPtr operation = std::move(operations_[id - first_id_]);
+  for (; !operations_.empty() && operations_.front() == nullptr; ++first_id_) operations_.pop_front();
+  return operation;
 }
 
 void EngineThread::fail_if_peer_left(int64_t now_us) {
@@ -252,9 +257,7 @@ void EngineThread::fail_if_peer_left(int64_t now_us) {
 void EngineThread::finish_operations() {
   core_->take_completions(&completions_);
   for (EngineCore::Completion& completion : completions_) {
-    const auto found = operations_.find(completion.id);
-    const OperationPtr operation = std::move(found->second);
-    operations_.erase(found);
+    const OperationPtr operation = take_operation(completion.id);
     if (operation->end_part(index_, std::move(completion))) events_.on_ended(*operation);
   }
   completions_.clear();

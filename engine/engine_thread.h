@@ -6,12 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/core_lock.h"
@@ -54,7 +54,7 @@ class EngineThread {
     kHereForCaller,  // the caller, and the core is left to it
   };
   // Any thread; a caller at a time. True: the part is in progress, and the core has been left to the caller.
-  bool submit(const OperationPtr& operation, OperationSpec spec, Start start);
+  bool submit(const OperationPtr& operation, OperationSpec&& spec, Start start);
 
   // Only with the core locked. Drives the core until the part has ended, `done`, the deadline has passed or the thread stops; at least
   // once. The caller unlocks the core as the result says, and from then on this may not exist any more.
@@ -73,7 +73,8 @@ class EngineThread {
   bool leaves_to_callers();
   void notify_driver();
   bool take_end_of(const OperationPtr& operation);
-  void start_part(Submission submission);
+  void start_part(OperationPtr operation, OperationSpec&& spec);
+  OperationPtr take_operation(uint64_t id);
   void take_mail(bool with_failure);
   void fail_if_peer_left(int64_t now_us);
   void finish_operations();
@@ -87,8 +88,9 @@ class EngineThread {
   const std::shared_ptr<CoreLock> core_lock_;
 
   // With the core locked.
-  std::unordered_map<uint64_t, OperationPtr> operations_;
-  uint64_t next_id_ = 0;
+  // The first has the id first_id_, and is in progress; null: has ended.
+  std::deque<OperationPtr> operations_;
+  uint64_t first_id_ = 0;
   std::vector<EngineCore::Completion> completions_;
   bool noted_connected_ = false;
   bool noted_failure_ = false;

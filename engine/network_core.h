@@ -21,7 +21,7 @@ class NetworkCore final : public EngineCore {
   const WorkerCore& worker() const { return worker_; }                 // for its counters: any thread
   const PacketIoCounters& packets() const { return io_->counters(); }  // likewise
 
-  void submit(uint64_t id, OperationSpec spec) override { worker_.submit(id, std::move(spec)); }
+  void submit(uint64_t id, OperationSpec&& spec) override { worker_.submit(id, std::move(spec)); }
   void poll() override;
   bool advance(int64_t now_us) override;
   bool send(int64_t now_us) override;

@@ -15,21 +15,23 @@ int64_t earlier(int64_t a, int64_t b) {
 
 }  // namespace
 
-RunningOperation::RunningOperation(const OperationSpec& spec, OnEnd on_end_of_all, size_t part_count)
-    : work(std::make_shared<Work::State>()),
-      on_end(std::move(on_end_of_all)),
-      parts(std::make_shared<std::vector<DrivablePart>>(part_count)),
+RunningOperation::RunningOperation(const OperationSpec& spec, OnEnd on_end_of_all,
+                                   OperationCounts* operation_counts, size_t part_count)
+    : on_end(std::move(on_end_of_all)),
+      counts(operation_counts),
       collective(spec.role.collective),
       type(spec.type),
       tensor_id(spec.tensors.empty() ? 0 : spec.tensors.front().id),
       submitted_us(monotonic_us()),
+      more_parts_(part_count > 1 ? std::make_unique<DrivablePart[]>(part_count - 1) : nullptr),
       all_(part_count),
       left_(part_count) {
   for (const TensorView& tensor : spec.tensors) elements += tensor.count;
 }
 
-bool RunningOperation::end_part(size_t part, Completion completion) {
-  const std::lock_guard lock(mutex_);
+bool RunningOperation::end_part(size_t index, Completion&& completion) {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (all_ > 1) lock.lock();
   OperationCourse course = completion.course;
   if (left_ != all_) {
     const OperationCourse& others = completion_.course;
@@ -43,7 +45,7 @@ bool RunningOperation::end_part(size_t part, Completion completion) {
   }
   completion.course = course;
   completion_ = std::move(completion);
-  (*parts)[part].ended = true;
+  part(index).ended = true;
   return --left_ == 0;
 }
 

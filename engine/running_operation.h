@@ -1,12 +1,13 @@
-// An operation that an Engine has begun: what its threads have to know about the whole of which each runs a part.
+// An operation that an Engine has begun: what its threads need of the whole operation, of which each runs a part. One allocation
+// holds all of it if the engine has one thread, and the Work of the caller shares its ownership.
 #ifndef NETSUM_ENGINE_RUNNING_OPERATION_H_
 #define NETSUM_ENGINE_RUNNING_OPERATION_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "engine/core_lock.h"
 #include "engine/engine_core.h"
@@ -15,20 +16,29 @@
 
 namespace netsum {
 
+// How many operations a session has submitted, and how they have ended. Any thread.
+struct OperationCounts {
+  std::atomic<uint64_t> submitted{0}, completed{0}, failed{0};
+};
+
 class RunningOperation {
  public:
   using Completion = EngineCore::Completion;
 
-  RunningOperation(const OperationSpec& spec, OnEnd on_end_of_all, size_t part_count);
+  // `counts`, which may be null, outlives it.
+  RunningOperation(const OperationSpec& spec, OnEnd on_end_of_all, OperationCounts* operation_counts,
+                   size_t part_count);
 
   // Any thread, once for each part. True: it was the last, and the caller ends the operation by Engine::end().
-  bool end_part(size_t part, Completion completion);
+  bool end_part(size_t index, Completion&& completion);
   // Of all parts together, once the last has ended: the first error, if there is one.
   const Completion& completion() const { return completion_; }
 
-  const std::shared_ptr<Work::State> work;
+  DrivablePart& part(size_t index) { return index == 0 ? first_part_ : more_parts_[index - 1]; }
+
+  Work::State work;
   OnEnd on_end;
-  const std::shared_ptr<std::vector<DrivablePart>> parts;
+  OperationCounts* const counts;
   const Collective collective;
   const DataType type;
   const uint64_t tensor_id;  // of the first tensor
@@ -36,7 +46,9 @@ class RunningOperation {
   int64_t submitted_us;
 
  private:
-  std::mutex mutex_;
+  DrivablePart first_part_;
+  const std::unique_ptr<DrivablePart[]> more_parts_;
+  std::mutex mutex_;  // of the following, if there are several parts
   const size_t all_;  // parts
   size_t left_;       // that have not ended
   Completion completion_;

@@ -55,7 +55,7 @@ class ScriptedCore final : public EngineCore {
  public:
   explicit ScriptedCore(Script* script) : script_(script) {}
 
-  void submit(uint64_t id, OperationSpec spec) override {
+  void submit(uint64_t id, OperationSpec&& spec) override {
     if (!status_.ok()) return completions_.push_back({id, status_, id, {}});
     if (ends_at_once(spec)) return completions_.push_back({id, Status(), id, {}, id});
     deadlines_.emplace_back(id, spec.deadline_us);

@@ -60,7 +60,7 @@ void SharedMemoryCore::take_completions(std::vector<Completion>* out) {
   core_.take_completions(&completions_);
   // All ranks submit the same operations, so the engine's ids are the same on all of them.
   for (HostCore::Completion& completion : completions_)
-    out->push_back({completion.id, std::move(completion.status), completion.id, {}});
+    out->emplace_back(completion.id, std::move(completion.status), completion.id);
   completions_.clear();
   if (network_ == nullptr || core_.status().ok() || std::exchange(network_failed_, true)) return;
   network_->fail(core_.status());

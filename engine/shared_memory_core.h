@@ -35,7 +35,7 @@ class SharedMemoryCore final : public EngineCore {
 
   const HostCounters& counters() const { return core_.counters(); }  // any thread
 
-  void submit(uint64_t id, OperationSpec spec) override { core_.submit(id, std::move(spec)); }
+  void submit(uint64_t id, OperationSpec&& spec) override { core_.submit(id, std::move(spec)); }
   void poll() override { wake_ups_ = core_.event().notifications(); }
   bool advance(int64_t now_us) override;
   bool send(int64_t) override { return false; }  // advance() leaves nothing to be sent

@@ -13,8 +13,8 @@ void Work::State::finish(const Status& result) {
   {
     const std::lock_guard lock(mutex);
     NETSUM_ASSERT(!done);
-    done = true;
     status = result;
+    done = true;
     to_call = std::move(callback);
     callback = nullptr;
   }
@@ -23,15 +23,25 @@ void Work::State::finish(const Status& result) {
 }
 
 void Work::State::wait_by(const Work& inner) {
+  DrivablePart* its = nullptr;
+  std::shared_ptr<const void> its_owner;
+  {
+    const std::lock_guard lock(inner.state_->mutex);
+    its = inner.state_->part;
+    its_owner = inner.state_->part_owner;
+  }
   const std::lock_guard lock(mutex);
-  part = inner.state_->part;
+  part = its;
+  part_owner = its_owner != nullptr ? std::move(its_owner) : inner.state_;
 }
 
 void Work::State::drive(int64_t deadline_us) {
-  std::shared_ptr<DrivablePart> mine;
+  DrivablePart* mine = nullptr;
+  std::shared_ptr<const void> owner;
   {
     const std::lock_guard lock(mutex);
     mine = part;
+    owner = part_owner;
   }
   if (mine == nullptr) return;
   const int64_t now_us = monotonic_us();
@@ -69,6 +79,7 @@ Status Work::wait() const {
   if (state_->is_forked()) return state_->status_in_child();
   // Terminates, because the engine ends every operation by its deadline.
   state_->drive(INT64_MAX);
+  if (state_->done) return state_->status;
   std::unique_lock lock(state_->mutex);
   state_->changed.wait(lock, [&] { return state_->done.load(); });
   return state_->status;

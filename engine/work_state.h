@@ -21,15 +21,16 @@ namespace netsum {
 struct Work::State {
   std::mutex mutex;
   std::condition_variable changed;
+  Status status;                   // set once, before `done`
   std::atomic<bool> done = false;  // set with the lock
-  Status status;
   std::function<void(const Status&)> callback;
   const pid_t process = forked_children::process_id();  // which ends it
 
   // Of the operation; null: a thread that waits cannot drive it.
-  std::shared_ptr<DrivablePart> part;
+  DrivablePart* part = nullptr;
+  std::shared_ptr<const void> part_owner;  // null: `part` lives as long as this
 
-  // From now on, who waits for this drives the engine of `inner`, whose end ends this operation, too.
+  // From now on, a thread that waits for this drives the engine of `inner`, whose end also ends this operation.
   void wait_by(const Work& inner);
   void finish(const Status& result);
   // In a child that was forked since it was started, where nothing ends it: its status, if it had ended. Never blocks: a thread

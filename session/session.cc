@@ -162,21 +162,17 @@ Status Session::check(const OperationSpec& spec) const {
   return options_.verify != Verify::kPacket ? check_verifiable(spec, options_.lane_bits) : Status();
 }
 
-Work Session::submit(OperationSpec spec, std::chrono::milliseconds timeout, OnEnd on_end) {
+Work Session::submit(OperationSpec&& spec, std::chrono::milliseconds timeout, OnEnd on_end) {
   const bool counts = spec.role.collective != Collective::kBarrier;
   if (counts) {
     uint64_t bytes = 0;
     for (const TensorView& tensor : spec.tensors) bytes += tensor.count * size_of(spec.type);
-    submitted_.fetch_add(1, std::memory_order_relaxed);
+    counts_.submitted.fetch_add(1, std::memory_order_relaxed);
     gradient_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     if (options_.world_size == 1) move_instead(&spec);
   }
   spec.deadline_us = monotonic_us() + microseconds(timeout.count() > 0 ? bounded(timeout) : options_.timeout);
-  return path_->engine()->submit(
-      std::move(spec), [this, counts, on_end = std::move(on_end)](const Status& status, uint64_t everywhere) {
-        if (counts) (status.ok() ? completed_ : failed_).fetch_add(1, std::memory_order_relaxed);
-        if (on_end) on_end(status, everywhere);
-      });
+  return path_->engine()->submit(std::move(spec), std::move(on_end), counts ? &counts_ : nullptr);
 }
 
 Status Session::sum_one(std::chrono::milliseconds timeout) {
@@ -190,9 +186,9 @@ Status Session::sum_one(std::chrono::milliseconds timeout) {
 
 CommunicatorStats Session::stats() const {
   CommunicatorStats stats;
-  stats.operations_submitted = submitted_.load(std::memory_order_relaxed);
-  stats.operations = completed_.load(std::memory_order_relaxed);
-  stats.operations_failed = failed_.load(std::memory_order_relaxed);
+  stats.operations_submitted = counts_.submitted.load(std::memory_order_relaxed);
+  stats.operations = counts_.completed.load(std::memory_order_relaxed);
+  stats.operations_failed = counts_.failed.load(std::memory_order_relaxed);
   stats.gradient_bytes = gradient_bytes_.load(std::memory_order_relaxed);
   add_path_stats(*path_, shard_.get(), &stats);
   stats.wrong_sums = find_wrong_sums();

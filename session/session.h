@@ -71,7 +71,7 @@ class Session {
   // Starts an operation that has passed check(). `timeout` runs from now; 0: that of the
   // communicator. `on_end` is called on a thread of the session, or on one that waits for an operation of this session, but
   // never within this call, so it may take a lock that the caller holds.
-  Work submit(OperationSpec spec, std::chrono::milliseconds timeout, OnEnd on_end = {});
+  Work submit(OperationSpec&& spec, std::chrono::milliseconds timeout, OnEnd on_end = {});
   // Sums a single number, so that it ends when every rank has called it.
   Status sum_one(std::chrono::milliseconds timeout);
   // Waits until the operations of this rank have ended, at most until `deadline`: other ranks may need its part of them.
@@ -115,6 +115,8 @@ class Session {
   const bool fixed_floats_;
 
   // Each is used by those below it, and outlives them.
+  OperationCounts counts_;  // of the caller's, without barriers
+  std::atomic<uint64_t> gradient_bytes_{0};
   FailureNotifier failures_;
   Memberships memberships_;
   std::string lacks_words_;
@@ -123,9 +125,6 @@ class Session {
   // If the first sum fails, connect() tells the others why: what the engine reports is only the consequence.
   std::atomic<bool> knows_reason_{false};
 
-  // Operations of the caller, without barriers.
-  std::atomic<uint64_t> submitted_{0}, completed_{0}, failed_{0};
-  std::atomic<uint64_t> gradient_bytes_{0};
   std::unique_ptr<MetricsSource> metrics_;
 };
 

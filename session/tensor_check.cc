@@ -1,6 +1,7 @@
 #include "session/tensor_check.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -27,7 +28,7 @@ std::string name_of(const Region& region) {
 }
 
 // An overlap would let a result overwrite an unsent input or another result.
-Status check_overlap(std::vector<Region> regions) {
+Status check_overlap(std::span<Region> regions) {
   std::sort(regions.begin(), regions.end(),
             [](const Region& a, const Region& b) { return a.begin < b.begin; });
   const Region* read = nullptr;  // of the regions that begin before, the one that ends last
@@ -48,13 +49,13 @@ Status check_overlap(std::vector<Region> regions) {
   return {};
 }
 
-Status add_region(const void* memory, size_t count, size_t element, size_t tensor, bool written,
-                  std::vector<Region>* regions) {
+Status describe_region(const void* memory, size_t count, size_t element, size_t tensor, bool written,
+                       Region* region) {
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   if (count >= PTRDIFF_MAX / element || begin > UINTPTR_MAX - count * element)
     return invalid("tensor " + std::to_string(tensor) + " of " + std::to_string(count) +
                    " elements is larger than the memory of a process");
-  regions->push_back({begin, begin + count * element, tensor, written});
+  *region = {begin, begin + count * element, tensor, written};
   return {};
 }
 
@@ -100,28 +101,29 @@ Status check_tensors(const OperationSpec& spec, uint32_t payload_bytes) {
   const size_t element = size_of(spec.type);
   if (element == 0) return unsupported("unknown data type");
   if (Status status = check_op(spec.op, spec.type); !status.ok()) return status;
-  std::vector<Region> regions;
-  regions.reserve(2 * spec.tensors.size());
+  std::array<Region, 2> of_one;  // one tensor, the frequent case, costs no allocation
+  std::vector<Region> of_many(spec.tensors.size() > 1 ? 2 * spec.tensors.size() : 0);
+  const std::span<Region> regions = of_many.empty() ? std::span<Region>(of_one) : of_many;
+  size_t used = 0;
   for (size_t i = 0; i < spec.tensors.size(); ++i) {
     if (spec.tensors[i].count == 0) continue;
     const TensorView tensor = used_memory(spec, i);
     if (Status status = check_pointers(spec, i, tensor); !status.ok()) return status;
     const bool reads = tensor.input != nullptr, writes = tensor.output != nullptr;
     Status status;
-    if (writes) status = add_region(tensor.output, tensor.count, element, i, true, &regions);
+    if (writes) status = describe_region(tensor.output, tensor.count, element, i, true, &regions[used++]);
     if (status.ok() && reads && tensor.input != tensor.output)
-      status = add_region(tensor.input, tensor.count, element, i, false, &regions);
+      status = describe_region(tensor.input, tensor.count, element, i, false, &regions[used++]);
     if (!status.ok()) return status;
   }
-  if (regions.size() > 1) {
-    if (Status status = check_overlap(std::move(regions)); !status.ok()) return status;
+  if (used > 1) {
+    if (Status status = check_overlap(regions.first(used)); !status.ok()) return status;
   }
   return check_chunks(spec.tensors, spec.type, payload_bytes);
 }
 
-Status named(const OperationSpec& spec, const Status& status) {
-  if (status.ok()) return status;
-  return {status.code(), std::string(collective_name(spec.role.collective)) + ": " + status.message()};
+Status named(const OperationSpec& spec, const Status& error) {
+  return {error.code(), std::string(collective_name(spec.role.collective)) + ": " + error.message()};
 }
 
 Status check_role_of(const OperationSpec& spec, int world_size) {
@@ -141,11 +143,15 @@ Status check_role_of(const OperationSpec& spec, int world_size) {
 }  // namespace
 
 Status check_role(const OperationSpec& spec, int world_size) {
-  return named(spec, check_role_of(spec, world_size));
+  Status status = check_role_of(spec, world_size);
+  if (!status.ok()) status = named(spec, status);
+  return status;
 }
 
 Status check_operation(const OperationSpec& spec, uint32_t payload_bytes) {
-  return named(spec, check_tensors(spec, payload_bytes));
+  Status status = check_tensors(spec, payload_bytes);
+  if (!status.ok()) status = named(spec, status);
+  return status;
 }
 
 }  // namespace netsum

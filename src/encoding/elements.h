@@ -38,7 +38,11 @@ class TensorSequence {
         tensors_(std::move(tensors)),
         more_inputs_(std::move(more_inputs)),
         first_offset_(first_offset) {
-    for (const TensorView& tensor : tensors_) ends_.push_back(count_ += tensor.count);
+    if (tensors_.size() != 1) ends_.reserve(tensors_.size());
+    for (const TensorView& tensor : tensors_) {
+      count_ += tensor.count;
+      if (tensors_.size() != 1) ends_.push_back(count_);
+    }
   }
 
   DataType type() const { return type_; }
@@ -108,7 +112,7 @@ class TensorSequence {
   std::vector<TensorView> tensors_;
   std::vector<const void*> more_inputs_;
   size_t first_offset_;
-  std::vector<size_t> ends_;  // running element count behind each tensor
+  std::vector<size_t> ends_;  // running element count after each tensor; empty if there is one
   size_t count_ = 0;
 };
 

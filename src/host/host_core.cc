@@ -42,7 +42,7 @@ HostCore::HostCore(HostOptions options, std::unique_ptr<Segment> segment)
   NETSUM_ASSERT(alone() || options_.to_network);
 }
 
-void HostCore::submit(uint64_t id, OperationSpec spec) {
+void HostCore::submit(uint64_t id, OperationSpec&& spec) {
   NETSUM_ASSERT(spec.joint.more_inputs.empty() && spec.role.chunk_map == nullptr);
   if (!status_.ok()) {
     completions_.push_back({id, status_});
@@ -273,6 +273,7 @@ Status HostCore::timeout_status(const Operation& operation) const {
 }
 
 void HostCore::take_completions(std::vector<Completion>* out) {
+  if (completions_.empty()) return;
   std::move(completions_.begin(), completions_.end(), std::back_inserter(*out));
   completions_.clear();
 }

@@ -75,7 +75,7 @@ class HostCore {
   HostCore(HostOptions options, std::unique_ptr<Segment> segment);
 
   // Starts an operation, without a `joint` and without a chunk map; `id` comes back in its completion.
-  void submit(uint64_t id, OperationSpec spec);
+  void submit(uint64_t id, OperationSpec&& spec);
 
   // Executes one phase that is possible now; false if there is none.
   bool advance();
@@ -200,6 +200,7 @@ class HostCore {
   LocalSum local_sum_;
   const size_t piece_bytes_;
   std::vector<uint8_t> own_sum_;      // a piece of the result
+  Inputs inputs_;                     // of the piece that is summed
   std::vector<uint8_t> read_pieces_;  // a piece of each rank's input
   std::vector<iovec> remote_;
   std::vector<bool> read_from_;  // in this step, by local rank

@@ -186,15 +186,14 @@ void HostCore::sum_some(Step* step, uint32_t slot) {
     if (piece.begin < received.begin) piece.end = std::min(piece.end, piece.begin + chunk);
     if (piece.end > received.end && piece.size() > chunk)
       piece.end = std::max(piece.begin + chunk, received.end / chunk * chunk);
-    Inputs inputs;
-    if (!find_inputs(*step, slot, piece, &inputs)) return;
+    if (!find_inputs(*step, slot, piece, &inputs_)) return;
     uint8_t* const sum =
         shared ? segment_->sum(slot) + (piece.begin - step->begin) * size_of(whole.type()) : own_sum_.data();
     bool fits = true;
     if (pending.adds_floats)
-      kernels::sum_in_order(whole.type(), inputs, piece.size(), divisor_of(whole), whole.type(), sum);
+      kernels::sum_in_order(whole.type(), inputs_, piece.size(), divisor_of(whole), whole.type(), sum);
     else
-      fits = local_sum_.run(whole.encoding(), sequence_of(whole, inputs, piece.begin, piece.size(), sum));
+      fits = local_sum_.run(whole.encoding(), sequence_of(whole, inputs_, piece.begin, piece.size(), sum));
     left_.begin = piece.end;
     if (shared) {
       if (!fits) segment_->note(slot, local()).overflow = 1;
