@@ -1,18 +1,14 @@
-// Communicator::connect, and the communicator that reports failures to the application instead of moving.
+// Communicator::connect and join_late: checks of the options.
 #include "netsum/communicator.h"
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <utility>
 
-#include "api/communicator_base.h"
-#include "api/failover_communicator.h"
+#include "api/exit_flush.h"
+#include "api/job_communicator.h"
 #include "api/late_communicator.h"
-#include "api/process_communicator.h"
-#include "engine/work_state.h"
 #include "netsum/settings.h"
-#include "session/session.h"
 #include "session/session_factory.h"
 #include "src/base/timeout.h"
 #include "src/kernels/kernels.h"
@@ -101,108 +97,6 @@ Status check(const CommunicatorOptions& options) {
   return options.on_failure == FailurePolicy::kFailover ? check_failover(options) : Status();
 }
 
-class PlainCommunicator final : public CommunicatorBase {
- public:
-  explicit PlainCommunicator(const CommunicatorOptions& options)
-      : CommunicatorBase(options.timeout), factory_(options) {}
-  ~PlainCommunicator() override { stop(); }
-
-  Status connect() {
-    if (Status status = factory_.prepare(); !status.ok()) return status;
-    auto session = factory_.connect({});
-    if (!session.ok()) return session.status();
-    replace_session(std::move(session).value());
-    return Status();
-  }
-
-  int rank() const override { return factory_.rank(); }
-  int world_size() const override { return factory_.world_size(); }
-  void abort(const std::string& reason) override {
-    const auto session = this->session();
-    if (session == nullptr) return;
-    const Status status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " aborted: " + reason,
-                        rank());
-    session->fail(status);
-    session->report(status);
-  }
-  void linger(Deadline deadline) override {
-    if (const auto session = this->session(); session != nullptr) session->linger(deadline);
-  }
-  Result<Regrouped> regroup(const RegroupOptions& options) override;
-  Status status() const override;
-  CommunicatorStats stats() const override {
-    if (const auto session = this->session(); session != nullptr) return session->stats();
-    CommunicatorStats stats;
-    stats.wrong_sums = factory_.wrong_sums();
-    return stats;
-  }
-  std::string describe() const override {
-    const auto session = this->session();
-    return session != nullptr ? session->describe() + describe_sparse()
-                              : "not connected: " + status().to_string();
-  }
-
- protected:
-  Work submit(OperationSpec spec, std::chrono::milliseconds timeout) override;
-  void flush_submitted(Deadline deadline) override {
-    if (const auto session = this->session(); session != nullptr) session->flush(deadline);
-  }
-
- private:
-  std::shared_ptr<Session> session() const {
-    const std::lock_guard lock(mutex_);
-    return session_;
-  }
-  void replace_session(std::shared_ptr<Session> session) {
-    const std::lock_guard lock(mutex_);
-    session_ = std::move(session);
-  }
-
-  SessionFactory factory_;
-  std::mutex regroup_mutex_;  // one at a time
-  mutable std::mutex mutex_;
-  std::shared_ptr<Session> session_;  // null while regrouping, and after that has failed
-  Status no_session_;                 // why it is null
-};
-
-Status PlainCommunicator::status() const {
-  const auto session = this->session();
-  if (session != nullptr) return session->status();
-  const std::lock_guard lock(mutex_);
-  return no_session_;
-}
-
-Work PlainCommunicator::submit(OperationSpec spec, std::chrono::milliseconds timeout) {
-  const auto session = this->session();
-  const Status refusal = session != nullptr ? session->check(spec) : status();
-  if (!refusal.ok()) return ended_work(refusal);
-  return session->submit(std::move(spec), timeout);
-}
-
-Result<Regrouped> PlainCommunicator::regroup(const RegroupOptions& options) {
-  const std::lock_guard one_at_a_time(regroup_mutex_);
-  std::shared_ptr<Session> old;
-  {
-    const std::lock_guard lock(mutex_);
-    old = std::move(session_);
-    session_ = nullptr;
-    if (old != nullptr) no_session_ = old->status();
-    if (no_session_.ok())
-      no_session_ =
-          Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " asks for a regroup", rank());
-  }
-  if (old != nullptr) factory_.end(std::move(old), no_session_);
-  reset_sparse();
-  auto session = factory_.regroup(options);
-  if (!session.ok()) {
-    const std::lock_guard lock(mutex_);
-    no_session_ = session.status();
-    return session.status();
-  }
-  replace_session(std::move(session).value());
-  return factory_.regrouped();
-}
-
 CommunicatorOptions with_bounded_timeouts(const CommunicatorOptions& options) {
   CommunicatorOptions usable = options;
   for (auto* timeout :
@@ -212,10 +106,12 @@ CommunicatorOptions with_bounded_timeouts(const CommunicatorOptions& options) {
 }
 
 Result<std::unique_ptr<CommunicatorBase>> connect_checked(const CommunicatorOptions& options) {
-  if (options.on_failure == FailurePolicy::kFailover) return FailoverCommunicator::connect(options);
-  auto communicator = std::make_unique<PlainCommunicator>(options);
-  if (Status status = communicator->connect(); !status.ok()) return status;
-  return std::unique_ptr<CommunicatorBase>(std::move(communicator));
+  return JobCommunicator::connect(options);
+}
+
+std::unique_ptr<Communicator> flushed_at_exit(std::unique_ptr<CommunicatorBase> communicator) {
+  exit_flush::add(communicator.get());
+  return communicator;
 }
 
 }  // namespace
@@ -224,7 +120,7 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOp
   if (Status status = check(options); !status.ok()) return status;
   auto connected = connect_checked(with_bounded_timeouts(options));
   if (!connected.ok()) return connected.status();
-  return std::unique_ptr<Communicator>(std::make_unique<ProcessCommunicator>(std::move(connected).value()));
+  return flushed_at_exit(std::move(connected).value());
 }
 
 Result<std::unique_ptr<Communicator>> join_late(const CommunicatorOptions& options, LateJoin join) {
@@ -232,9 +128,8 @@ Result<std::unique_ptr<Communicator>> join_late(const CommunicatorOptions& optio
   if (options.verify != Verify::kPacket)
     return invalid("join_late: verify is not kPacket; the ranks cannot verify sums that they exchange");
   if (!join.exchange) return invalid("join_late: there is no exchange");
-  auto late =
-      std::make_unique<LateCommunicator>(with_bounded_timeouts(options), std::move(join), connect_checked);
-  return std::unique_ptr<Communicator>(std::make_unique<ProcessCommunicator>(std::move(late)));
+  return flushed_at_exit(
+      std::make_unique<LateCommunicator>(with_bounded_timeouts(options), std::move(join), connect_checked));
 }
 
 }  // namespace netsum

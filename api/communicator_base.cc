@@ -2,10 +2,12 @@
 
 #include <utility>
 
+#include "api/exit_flush.h"
 #include "engine/work_state.h"
 #include "session/tensor_check.h"
 
 namespace netsum {
+
 Work CommunicatorBase::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
   return sum(Collective::kAllReduce, tensors, 0, options);
 }
@@ -42,7 +44,7 @@ Work CommunicatorBase::start_barrier(std::chrono::milliseconds timeout) {
   spec.type = DataType::kInt32;
   spec.tensors = {{.count = 1}};
   spec.role = make_role(Collective::kBarrier, 0, rank());
-  return submit_here(std::move(spec), timeout);
+  return check_and_submit(std::move(spec), timeout);
 }
 
 Work CommunicatorBase::move(Collective collective, std::span<const BufferView> buffers, int root,
@@ -54,7 +56,7 @@ Work CommunicatorBase::move(Collective collective, std::span<const BufferView> b
     spec.tensors.push_back({buffer.input, buffer.output, buffer.bytes});
   spec.role = make_role(collective, root, rank());
   spec.role.tag = options.tag;
-  return submit_here(std::move(spec), options.timeout);
+  return check_and_submit(std::move(spec), options.timeout);
 }
 
 Work CommunicatorBase::sum(Collective collective, std::span<const TensorView> tensors, int root,
@@ -66,13 +68,48 @@ Work CommunicatorBase::sum(Collective collective, std::span<const TensorView> te
   spec.role = make_role(collective, root, rank());
   spec.role.tag = options.tag;
   spec.one_tensor = collective == Collective::kReduceScatter;
-  return submit_here(std::move(spec), options.timeout);
+  return check_and_submit(std::move(spec), options.timeout);
 }
 
-Work CommunicatorBase::submit_here(OperationSpec spec, std::chrono::milliseconds timeout) {
+Work CommunicatorBase::check_and_submit(OperationSpec&& spec, std::chrono::milliseconds timeout) {
+  if (is_forked()) return ended_work(refusal_in_child());
   if (Status refusal = check_role(spec, world_size()); !refusal.ok()) return ended_work(refusal);
   SparseOperations* const sparse = this->sparse();
   return sparse != nullptr ? sparse->submit(std::move(spec), timeout) : submit(std::move(spec), timeout);
+}
+
+void CommunicatorBase::abort(const std::string& reason) {
+  if (!is_forked()) abort_job(reason);
+}
+
+Result<Regrouped> CommunicatorBase::regroup(const RegroupOptions& options) {
+  if (is_forked()) return refusal_in_child();
+  return regroup_job(options);
+}
+
+Status CommunicatorBase::status() const {
+  return is_forked() ? refusal_in_child() : job_status();
+}
+
+CommunicatorStats CommunicatorBase::stats() const {
+  return is_forked() ? CommunicatorStats{} : job_stats();
+}
+
+std::string CommunicatorBase::describe() const {
+  return is_forked() ? "not connected: " + refusal_in_child().to_string() : describe_job();
+}
+
+Status CommunicatorBase::refusal_in_child() const {
+  return netsum::refusal_in_child("communicator", process_,
+                                  "connect in the process that calls, or start it by exec");
+}
+
+// In a child, joining the threads would never end.
+void CommunicatorBase::operator delete(CommunicatorBase* communicator, std::destroying_delete_t) {
+  if (communicator->is_forked()) return;
+  exit_flush::remove(communicator);
+  communicator->~CommunicatorBase();
+  ::operator delete(communicator);
 }
 
 }  // namespace netsum

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "api/failover_communicator.h"
+#include "api/job_communicator.h"
 #include "session/job_testing.h"
 
 namespace netsum {
@@ -45,7 +45,7 @@ struct TwoRanks {
     const auto connect_rank = [&](int rank, const FailoverHooks& hooks) {
       CommunicatorOptions options = options_for(rank, *first, *second);
       if (edit) edit(options);
-      return FailoverCommunicator::connect(options, hooks);
+      return JobCommunicator::connect(options, hooks);
     };
     auto one = std::async(std::launch::async, [&] { return connect_rank(1, hooks1); });
     auto zero = connect_rank(0, hooks0);

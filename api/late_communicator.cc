@@ -122,7 +122,7 @@ LateCommunicator::~LateCommunicator() {
 
 // --- Apart ---------------------------------------------------------------------------------------------------
 
-Work LateCommunicator::submit(OperationSpec spec, milliseconds timeout) {
+Work LateCommunicator::submit(OperationSpec&& spec, milliseconds timeout) {
   if (CommunicatorBase* const inner = joined()) return inner->hand_on(std::move(spec), timeout);
   const std::lock_guard in_order(order_mutex_);
   if (CommunicatorBase* const inner = joined()) return inner->hand_on(std::move(spec), timeout);
@@ -389,7 +389,7 @@ void LateCommunicator::linger(Deadline deadline) {
   if (CommunicatorBase* const inner = joined()) inner->linger(deadline);
 }
 
-void LateCommunicator::abort(const std::string& reason) {
+void LateCommunicator::abort_job(const std::string& reason) {
   CommunicatorBase* inner = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -400,17 +400,17 @@ void LateCommunicator::abort(const std::string& reason) {
   if (join_.abort) join_.abort(reason);
 }
 
-Result<Regrouped> LateCommunicator::regroup(const RegroupOptions& /*options*/) {
+Result<Regrouped> LateCommunicator::regroup_job(const RegroupOptions& /*options*/) {
   return Status(ErrorCode::kUnsupported,
                 "a communicator that joins late (join_late()) cannot regroup: make a new one");
 }
 
-Status LateCommunicator::status() const {
+Status LateCommunicator::job_status() const {
   const std::lock_guard lock(mutex_);
   return inner_ != nullptr ? inner_->status() : failure_;
 }
 
-CommunicatorStats LateCommunicator::stats() const {
+CommunicatorStats LateCommunicator::job_stats() const {
   const std::lock_guard lock(mutex_);
   CommunicatorStats stats = inner_ != nullptr ? inner_->stats() : CommunicatorStats();
   stats.operations_submitted += submitted_;
@@ -420,7 +420,7 @@ CommunicatorStats LateCommunicator::stats() const {
   return stats;
 }
 
-std::string LateCommunicator::describe() const {
+std::string LateCommunicator::describe_job() const {
   const std::lock_guard lock(mutex_);
   if (inner_ != nullptr) return inner_->describe() + describe_sparse();
   if (!failure_.ok()) return "not joined: " + failure_.to_string();

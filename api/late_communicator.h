@@ -41,14 +41,14 @@ class LateCommunicator final : public CommunicatorBase {
   int rank() const override { return options_.rank; }
   int world_size() const override { return options_.world_size; }
   void linger(Deadline deadline) override;
-  void abort(const std::string& reason) override;
-  Result<Regrouped> regroup(const RegroupOptions& options) override;
-  Status status() const override;
-  CommunicatorStats stats() const override;
-  std::string describe() const override;
 
  protected:
-  Work submit(OperationSpec spec, std::chrono::milliseconds timeout) override;
+  Work submit(OperationSpec&& spec, std::chrono::milliseconds timeout) override;
+  void abort_job(const std::string& reason) override;
+  Result<Regrouped> regroup_job(const RegroupOptions& options) override;
+  Status job_status() const override;
+  CommunicatorStats job_stats() const override;
+  std::string describe_job() const override;
   void flush_submitted(Deadline deadline) override;
 
  private:

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "api/communicator_base.h"
-#include "api/process_communicator.h"
 #include "session/tensor_check.h"
 #include "src/base/rng.h"
 #include "src/sparse/tensor.h"
@@ -39,6 +38,7 @@ Status check(const SparseOptions& options, std::vector<TensorView> tensors) {
 }  // namespace
 
 Work CommunicatorBase::sparse_all_reduce(const TensorView& tensor, const SparseOptions& options) {
+  if (is_forked()) return ended_work(refusal_in_child());
   if (Status refusal = check(options, {tensor}); !refusal.ok()) return ended_work(refusal);
   if (options.unit == 0) return ended_work(invalid("unit is 0; it must be at least one element"));
   SparseOperations::Request request;
@@ -50,6 +50,7 @@ Work CommunicatorBase::sparse_all_reduce(const TensorView& tensor, const SparseO
 
 Work CommunicatorBase::sparse_all_reduce(const CooView& input, CooAllocator allocate,
                                          const SparseOptions& options) {
+  if (is_forked()) return ended_work(refusal_in_child());
   if (Status refusal = check(options, {}); !refusal.ok()) return ended_work(refusal);
   if (options.mode == SparseMode::kOff)
     return ended_work(invalid("mode is kOff, which is for dense tensors only"));
@@ -91,12 +92,8 @@ Status CommunicatorBase::begin_sparse() {
       timeout_);
   if (Status status = sparse->begin(); !status.ok()) return status;
   sparse_ = std::move(sparse);
+  running_sparse_.store(sparse_.get(), std::memory_order_release);
   return {};
-}
-
-SparseOperations* CommunicatorBase::sparse() const {
-  const std::lock_guard lock(sparse_mutex_);
-  return sparse_.get();
 }
 
 void CommunicatorBase::flush(Deadline deadline) {
@@ -114,6 +111,7 @@ void CommunicatorBase::reset_sparse() {
 }
 
 SparseStats CommunicatorBase::sparse_stats() const {
+  if (is_forked()) return {};
   const SparseOperations* const sparse = this->sparse();
   return sparse != nullptr ? sparse->stats() : SparseStats{};
 }
@@ -133,17 +131,16 @@ std::string CommunicatorBase::describe_sparse() const {
 
 // All communicators are of this class: Communicator::connect() is the only way to one.
 Work sparse_all_reduce(Communicator& communicator, const TensorView& tensor, const SparseOptions& options) {
-  return dynamic_cast<ProcessCommunicator&>(communicator).sparse_all_reduce(tensor, options);
+  return dynamic_cast<CommunicatorBase&>(communicator).sparse_all_reduce(tensor, options);
 }
 
 Work sparse_all_reduce(Communicator& communicator, const CooView& input, CooAllocator allocate,
                        const SparseOptions& options) {
-  return dynamic_cast<ProcessCommunicator&>(communicator)
-      .sparse_all_reduce(input, std::move(allocate), options);
+  return dynamic_cast<CommunicatorBase&>(communicator).sparse_all_reduce(input, std::move(allocate), options);
 }
 
 SparseStats sparse_stats(const Communicator& communicator) {
-  return dynamic_cast<const ProcessCommunicator&>(communicator).sparse_stats();
+  return dynamic_cast<const CommunicatorBase&>(communicator).sparse_stats();
 }
 
 }  // namespace netsum

@@ -94,7 +94,7 @@ Result<std::unique_ptr<Session>> SessionFactory::open_first(SessionOptions optio
   return session;
 }
 
-void SessionFactory::end(std::shared_ptr<Session> session, const Status& why) {
+void SessionFactory::end(std::unique_ptr<Session> session, const Status& why) {
   ended_by_ = why;
   // If there are several aggregators, some of them and their members may not know of the failure yet.
   session->report(why);

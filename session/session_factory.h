@@ -38,7 +38,7 @@ class SessionFactory {
   Result<std::unique_ptr<Session>> connect(std::function<void(const Status&)> on_failure);
 
   // Reports `why` to the session's members, and closes it, so that the next one can be opened.
-  void end(std::shared_ptr<Session> session, const Status& why);
+  void end(std::unique_ptr<Session> session, const Status& why);
 
   // A session with the ranks that take part. Errors: as Communicator::regroup.
   Result<std::unique_ptr<Session>> regroup(const RegroupOptions& options,

@@ -2,7 +2,8 @@
 
 from bug import Bug
 
-COMMUNICATOR = "api/failover_communicator.cc"
+COMMUNICATOR = "api/job_communicator.cc"
+KEPT = "api/kept_operation.cc"
 ORDER = "failover_order_test FailoverOrderTest."
 REPEATED = ORDER + "WhatHasEndedOnOneRankIsRepeatedForTheOther"
 TRAINING = "failover_test FailoverTest.To*"
@@ -20,9 +21,9 @@ BUGS = [
         COMMUNICATOR, "      if (answered || !any_answer) last = ended;\n", "      last = ended;\n",
         "no_thread_test NoThreadTest.AnAggregatorIsLostAndThereIsNoThreadForLong"),
     Bug("failover", "inputs_not_kept", "an operation is repeated with what its first attempt has left of its inputs",
-        COMMUNICATOR, "      view.input = inputs.get() + input_offset;\n", "", REPEATED),
+        KEPT, "      view.input = inputs.get() + input_offset;\n", "", REPEATED),
     Bug("failover", "callers_tensor_overwritten", "an operation that has ended is repeated to the caller's tensor",
-        COMMUNICATOR, "    if (used.output != nullptr && ended) view.output = outputs.get() + output_offset;\n", "", REPEATED),
+        KEPT, "    if (used.output != nullptr && ended) view.output = outputs.get() + output_offset;\n", "", REPEATED),
     Bug("failover", "deadline_restarted", "a failover gives operations their whole timeout again", COMMUNICATOR,
         "operation->time_left()", "operation->timeout", ORDER + "TheDeadlineCountsFromSubmissionThroughAFailover"),
     Bug("failover", "deadline_waits_for_the_search", "no operation ends by its deadline while a place is sought",
@@ -66,8 +67,8 @@ BUGS = [
     Bug("failover", "numbers_go_on", "after a regroup, operations are counted from where each rank was", COMMUNICATOR,
         "  next_number_ = 0;\n", "", "failover_test FailoverTest.ALostRankIsStillAnErrorAndTheOthersCanRegroup"),
     Bug("failover", "repetitions_counted", "an operation that is repeated counts as another one", COMMUNICATOR,
-        "void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {\n",
-        "void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {\n"
+        "void JobCommunicator::start(const OperationPtr& operation, OperationSpec spec) {\n",
+        "void JobCommunicator::start(const OperationPtr& operation, OperationSpec spec) {\n"
         "  if (session_number_ > 1) ++submitted_;\n",
         ORDER + "OperationsAreCountedWhenTheyEndAndOnceHoweverOftenTheyAreRepeated"),
     Bug("failover", "minority_regroups", "fewer than half of the ranks can continue", "src/job/regroup.cc",
@@ -75,7 +76,7 @@ BUGS = [
     Bug("failover", "too_few_regroup", "ranks continue before as many have come as are needed", "src/job/regroup.cc",
         "  if (arrived < min_members_) return std::nullopt;\n", "", "job_spec_test RegroupRuleTest.*"),
     Bug("failover", "children_use_it", "a forked child uses the communicator of its parent",
-        "api/process_communicator.cc", "  return forked_children::process_id() != process_;", "  return process_ == 0;",
+        "api/communicator_base.h", "return forked_children::process_id() != process_;", "return process_ == 0;",
         "forked_communicator_test ForkedCommunicator.*", hangs=True),
     Bug("failover", "children_wait", "a forked child waits for an operation of its parent",
         "engine/work_state.h", "  bool is_forked() const { return forked_children::process_id() != process; }",

@@ -98,7 +98,7 @@ BUGS = [
         "  if (options.verify != Verify::kPacket) stripe.sum_key", "  if (options.verify == Verify::kSum) stripe.sum_key",
         "verified_collective_test VerifiedSums.AtAnAggregator"),
     Bug("verify", "back_to_the_liar", "failover returns to the aggregator whose sums were wrong",
-        "api/failover_communicator.cc",
+        "api/job_communicator.cc",
         "      if (any_trusted && distrusted_.contains(i)) continue;\n", "",
         "verified_collective_test VerifiedSums.Failover*"),
     Bug("verify", "marks_unverified", "a job that verifies its sums begins operations in 8-bit lanes", CORE,

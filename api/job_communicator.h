@@ -1,9 +1,13 @@
-// A communicator that outlives its aggregator. It keeps the inputs of every operation until all ranks have finished it.
-// When the aggregator is lost, the ranks meet at the next one, agree on the first operation that not all have finished,
-// and repeat the operations from there: into the caller's tensors if the operation had not ended here, otherwise into
-// memory of this class. Sums do not depend on the aggregator or the order, so the bits are the same.
-#ifndef NETSUM_API_FAILOVER_COMMUNICATOR_H_
-#define NETSUM_API_FAILOVER_COMMUNICATOR_H_
+// The communicator of a job: it has one session after another. A failure ends the session, and is reported to the caller, who may
+// regroup.
+//
+// With failover it outlives its aggregator. It keeps the inputs of every operation until all ranks have finished it. When the
+// aggregator is lost, the ranks meet at the next one, agree on the first operation that not all have finished, and repeat
+// the operations from there: into the caller's tensors if the operation had not ended here, otherwise into memory of this
+// class. Sums do not depend on the aggregator or the order, so the bits are the same. Without failover it keeps nothing, and
+// has no thread.
+#ifndef NETSUM_API_JOB_COMMUNICATOR_H_
+#define NETSUM_API_JOB_COMMUNICATOR_H_
 
 #include <chrono>
 #include <condition_variable>
@@ -18,6 +22,7 @@
 #include <vector>
 
 #include "api/communicator_base.h"
+#include "api/kept_operation.h"
 #include "netsum/communicator.h"
 #include "session/session.h"
 #include "session/session_factory.h"
@@ -39,48 +44,52 @@ struct FailoverHooks {
   std::function<void()> met;
 };
 
-class FailoverCommunicator final : public CommunicatorBase {
+class JobCommunicator final : public CommunicatorBase {
  public:
   // `options` are checked.
   static Result<std::unique_ptr<CommunicatorBase>> connect(const CommunicatorOptions& options,
                                                            FailoverHooks hooks = {});
-  ~FailoverCommunicator() override;
+  ~JobCommunicator() override;
 
   int rank() const override { return factory_.rank(); }
   int world_size() const override { return factory_.world_size(); }
   void linger(Deadline deadline) override;
-  void abort(const std::string& reason) override;
-  Result<Regrouped> regroup(const RegroupOptions& options) override;
-  Status status() const override;
-  CommunicatorStats stats() const override;
-  std::string describe() const override;
 
  protected:
-  Work submit(OperationSpec spec, std::chrono::milliseconds timeout) override;
+  Work submit(OperationSpec&& spec, std::chrono::milliseconds timeout) override;
+  void abort_job(const std::string& reason) override;
+  Result<Regrouped> regroup_job(const RegroupOptions& options) override;
+  Status job_status() const override;
+  CommunicatorStats job_stats() const override;
+  std::string describe_job() const override;
   void flush_submitted(Deadline deadline) override;
 
  private:
-  struct Operation;
-  using OperationPtr = std::shared_ptr<Operation>;
+  using OperationPtr = std::shared_ptr<KeptOperation>;
   using SessionResult = Result<std::unique_ptr<Session>>;
 
-  FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks);
+  JobCommunicator(const CommunicatorOptions& options, FailoverHooks hooks);
+  bool moves() const { return options_.on_failure == FailurePolicy::kFailover; }
+  Status start_threads();
 
-  // Why the operation is refused, or ok: the same on all ranks, wherever the job has moved meanwhile. What is refused gets no
+  // With failover: why the operation is refused, or ok: the same on all ranks, wherever the job has moved meanwhile. What is refused gets no
   // number, because sessions do not number it either.
   Status check(const OperationSpec& spec) const;
-  Work submit_checked(OperationPtr operation);
+  Work submit_kept(OperationPtr operation);
 
   // With the lock:
   void start(const OperationPtr& operation, OperationSpec spec);
   void begin_with(std::unique_ptr<Session> session);
   void release_finished(uint64_t everywhere);
   void note_failure(uint64_t session_number, const Status& status);
-  void count_end(const Operation& operation, const Status& status);
-  void note_end(Operation* operation);
+  void count_end(const KeptOperation& operation, const Status& status);
+  void note_end(KeptOperation* operation);
   void forget_first();
 
   std::function<void(const Status&)> failure_callback();
+  // Calls use(session) without the lock, which is locked before and after; the session stays meanwhile.
+  template <typename Use>
+  void with_session(std::unique_lock<std::mutex>& lock, const Use& use);
   void on_ended(const OperationPtr& operation, uint64_t session_number, const Status& status,
                 uint64_t everywhere);
   void end_all();
@@ -116,12 +125,12 @@ class FailoverCommunicator final : public CommunicatorBase {
   std::optional<SessionResult> found_;    // what it has found
   bool stop_ = false;
   bool supervised_ = true;  // the supervisor may still ask for a search
-  int reports_ = 0;         // calls of abort() and linger() that use session_ without the lock
+  int uses_ = 0;            // calls that use session_ without the lock
   uint64_t failovers_ = 0;
   uint64_t submitted_ = 0, completed_ = 0, failed_ = 0;  // without barriers, since connect or regroup
   // Operations in order, from the oldest that some rank may not have finished.
   std::deque<OperationPtr> kept_;
-  DeadlineHeap<Operation> in_flight_;  // of them
+  DeadlineHeap<KeptOperation> in_flight_;  // of them
   uint64_t next_number_ = 0;
   uint64_t first_of_session_ = 0;
 
@@ -131,4 +140,4 @@ class FailoverCommunicator final : public CommunicatorBase {
 
 }  // namespace netsum
 
-#endif  // NETSUM_API_FAILOVER_COMMUNICATOR_H_
+#endif  // NETSUM_API_JOB_COMMUNICATOR_H_

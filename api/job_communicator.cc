@@ -1,4 +1,4 @@
-#include "api/failover_communicator.h"
+#include "api/job_communicator.h"
 
 #include <algorithm>
 #include <cstring>
@@ -28,110 +28,24 @@ bool is_loss(const Status& status) {
 
 }  // namespace
 
-struct FailoverCommunicator::Operation {
-  uint64_t number = 0;
-  OperationSpec spec;  // with the caller's tensors
-  milliseconds timeout;
-  Clock::time_point deadline;            // as seen by the caller, over all sessions
-  size_t heap_place = kInNoHeap;         // in in_flight_
-  std::unique_ptr<std::byte[]> inputs;   // copies, contiguous, of those that this rank contributes
-  std::unique_ptr<std::byte[]> outputs;  // of an operation that is repeated although it has ended here
-  size_t bytes = 0;
-  std::shared_ptr<Work::State> outer = std::make_shared<Work::State>();
-  bool ended = false;             // the caller has its result
-  uint64_t ended_in_session = 0;  // the latest session in which it has ended
-
-  Operation(OperationSpec operation_spec, milliseconds timeout_of_caller);
-  OperationSpec spec_again();
-  milliseconds time_left() const;
-  std::string describe() const;
-  bool is_barrier() const { return spec.role.collective == Collective::kBarrier; }
-  // As Operation::is_of_values() of src/worker, or so nearly.
-  bool adds_floats(uint32_t payload_bytes) const {
-    return is_floating(spec.type) && (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAvg) &&
-           bytes <= kMostValueChunks * payload_bytes;
-  }
-};
-
-FailoverCommunicator::Operation::Operation(OperationSpec operation_spec, milliseconds timeout_of_caller)
-    : spec(std::move(operation_spec)),
-      timeout(bounded(timeout_of_caller)),
-      deadline(deadline_after(timeout)) {
-  const size_t element = size_of(spec.type);
-  size_t input_bytes = 0;
-  for (size_t i = 0; i < spec.tensors.size(); ++i) {
-    bytes += spec.tensors[i].count * element;
-    if (used_memory(spec, i).input != nullptr) input_bytes += spec.tensors[i].count * element;
-  }
-  inputs = std::make_unique_for_overwrite<std::byte[]>(input_bytes);
-  size_t offset = 0;
-  for (size_t i = 0; i < spec.tensors.size(); ++i) {
-    const TensorView view = used_memory(spec, i);
-    if (view.input == nullptr || view.count == 0) continue;
-    std::memcpy(&inputs[offset], view.input, view.count * element);
-    offset += view.count * element;
-  }
-}
-
-// To repeat the operation. In-place outputs may hold results of some chunks already, so the inputs are the copies.
-OperationSpec FailoverCommunicator::Operation::spec_again() {
-  if (ended && outputs == nullptr) outputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  OperationSpec again = spec;
-  size_t input_offset = 0, output_offset = 0;
-  for (size_t i = 0; i < spec.tensors.size(); ++i) {
-    const size_t tensor_bytes = spec.tensors[i].count * size_of(spec.type);
-    const TensorView used = used_memory(spec, i);
-    TensorView& view = again.tensors[i];
-    view = used;
-    if (used.input != nullptr) {
-      view.input = inputs.get() + input_offset;
-      input_offset += tensor_bytes;
-    }
-    if (used.output != nullptr && ended) view.output = outputs.get() + output_offset;
-    output_offset += tensor_bytes;
-  }
-  return again;
-}
-
-// Rounded up, so that the session does not end the operation before its deadline. An operation that has ended here is
-// repeated for other ranks, whose deadlines count then.
-milliseconds FailoverCommunicator::Operation::time_left() const {
-  if (ended) return timeout;
-  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-  return std::clamp(left, milliseconds(1), timeout);
-}
-
-std::string FailoverCommunicator::Operation::describe() const {
-  if (is_barrier()) return "barrier";
-  size_t count = 0;
-  for (const TensorView& view : spec.tensors) count += view.count;
-  return std::string(collective_name(spec.role.collective)) + " (" + std::string(data_type_name(spec.type)) +
-         "[" + std::to_string(count) + "])";
-}
-
-FailoverCommunicator::FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks)
+JobCommunicator::JobCommunicator(const CommunicatorOptions& options, FailoverHooks hooks)
     : CommunicatorBase(options.timeout), options_(options), hooks_(std::move(hooks)), factory_([&] {
-        CommunicatorOptions without_memory = options;
-        without_memory.shared_memory = false;
-        return without_memory;
+        CommunicatorOptions used = options;
+        used.shared_memory &= !moves();
+        return used;
       }()) {}
 
-Result<std::unique_ptr<CommunicatorBase>> FailoverCommunicator::connect(const CommunicatorOptions& options,
-                                                                        FailoverHooks hooks) {
-  std::unique_ptr<FailoverCommunicator> communicator(new FailoverCommunicator(options, std::move(hooks)));
+Result<std::unique_ptr<CommunicatorBase>> JobCommunicator::connect(const CommunicatorOptions& options,
+                                                                   FailoverHooks hooks) {
+  std::unique_ptr<JobCommunicator> communicator(new JobCommunicator(options, std::move(hooks)));
   if (Status status = communicator->factory_.prepare(); !status.ok()) return status;
   auto session = communicator->factory_.connect(communicator->failure_callback());
   if (!session.ok()) return session.status();
-  FailoverCommunicator* const self = communicator.get();
-  const char* const purpose = "to move to another aggregator";
-  Status started = start_thread(
-      purpose, [self] { self->search(); }, &self->searcher_);
-  if (started.ok())
-    started = start_thread(
-        purpose, [self] { self->supervise(); }, &self->supervisor_);
-  if (!started.ok()) {
-    session.value()->report(started);
-    return started;
+  if (communicator->moves()) {
+    if (Status status = communicator->start_threads(); !status.ok()) {
+      session.value()->report(status);
+      return status;
+    }
   }
   {
     const std::lock_guard lock(communicator->mutex_);
@@ -142,7 +56,17 @@ Result<std::unique_ptr<CommunicatorBase>> FailoverCommunicator::connect(const Co
   return std::unique_ptr<CommunicatorBase>(std::move(communicator));
 }
 
-FailoverCommunicator::~FailoverCommunicator() {
+Status JobCommunicator::start_threads() {
+  const char* const purpose = "to move to another aggregator";
+  Status status = start_thread(
+      purpose, [this] { search(); }, &searcher_);
+  if (status.ok())
+    status = start_thread(
+        purpose, [this] { supervise(); }, &supervisor_);
+  return status;
+}
+
+JobCommunicator::~JobCommunicator() {
   stop();
   {
     const std::lock_guard lock(mutex_);
@@ -160,14 +84,14 @@ FailoverCommunicator::~FailoverCommunicator() {
   std::unique_ptr<Session> last;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return reports_ == 0; });
+    changed_.wait(lock, [this] { return uses_ == 0; });
     last = std::move(session_);
   }
   last.reset();  // nothing writes to the callers' tensors from here on
   end_all();
 }
 
-Status FailoverCommunicator::check(const OperationSpec& spec) const {
+Status JobCommunicator::check(const OperationSpec& spec) const {
   uint32_t payload_bytes = 0;
   std::string lacks_words;
   {
@@ -180,13 +104,18 @@ Status FailoverCommunicator::check(const OperationSpec& spec) const {
   return options_.verify != Verify::kPacket ? check_verifiable(spec, options_.lane_bits) : Status();
 }
 
-Work FailoverCommunicator::submit(OperationSpec spec, milliseconds timeout) {
+Work JobCommunicator::submit(OperationSpec&& spec, milliseconds timeout) {
+  if (!moves()) {
+    const std::lock_guard lock(mutex_);
+    const Status refusal = session_ != nullptr ? session_->check(spec) : failure_;
+    return refusal.ok() ? session_->submit(std::move(spec), timeout) : ended_work(refusal);
+  }
   if (Status refusal = check(spec); !refusal.ok()) return ended_work(refusal);
-  return submit_checked(
-      std::make_shared<Operation>(std::move(spec), timeout.count() > 0 ? timeout : options_.timeout));
+  return submit_kept(
+      std::make_shared<KeptOperation>(std::move(spec), timeout.count() > 0 ? timeout : options_.timeout));
 }
 
-Work FailoverCommunicator::submit_checked(OperationPtr operation) {
+Work JobCommunicator::submit_kept(OperationPtr operation) {
   {
     const std::lock_guard lock(mutex_);
     submitted_ += operation->is_barrier() ? 0 : 1;
@@ -210,7 +139,7 @@ Work FailoverCommunicator::submit_checked(OperationPtr operation) {
 
 // The session reports the end of an operation later, on a thread that drives it, and has reported all of them when it is closed, so a
 // completed operation is never repeated into the caller's tensors.
-void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {
+void JobCommunicator::start(const OperationPtr& operation, OperationSpec spec) {
   const Work work = session_->submit(
       std::move(spec), operation->time_left(),
       [this, operation, session_number = session_number_](const Status& status, uint64_t everywhere) {
@@ -219,24 +148,24 @@ void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec sp
   operation->outer->wait_by(work);
 }
 
-void FailoverCommunicator::count_end(const Operation& operation, const Status& status) {
+void JobCommunicator::count_end(const KeptOperation& operation, const Status& status) {
   if (!operation.is_barrier()) ++(status.ok() ? completed_ : failed_);
 }
 
-void FailoverCommunicator::note_end(Operation* operation) {
+void JobCommunicator::note_end(KeptOperation* operation) {
   operation->ended = true;
   in_flight_.remove(operation);
   if (in_flight_.first() == nullptr) quiet_.notify_all();
 }
 
-void FailoverCommunicator::forget_first() {
+void JobCommunicator::forget_first() {
   in_flight_.remove(kept_.front().get());
   kept_.pop_front();
 }
 
 // On the thread that drives the session's engine.
-void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t session_number,
-                                    const Status& status, uint64_t everywhere) {
+void JobCommunicator::on_ended(const OperationPtr& operation, uint64_t session_number, const Status& status,
+                               uint64_t everywhere) {
   if (!status.ok() && hooks_.failing) hooks_.failing();
   Status result = status;
   {
@@ -261,7 +190,7 @@ void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t sess
 }
 
 // Forgets what all ranks have finished: of the session, the operations below number `everywhere` that have ended here.
-void FailoverCommunicator::release_finished(uint64_t everywhere) {
+void JobCommunicator::release_finished(uint64_t everywhere) {
   // The first operation of every session is its own.
   const uint64_t known = first_of_session_ + everywhere - std::min<uint64_t>(everywhere, 1);
   while (!kept_.empty() && kept_.front()->number < known &&
@@ -270,7 +199,7 @@ void FailoverCommunicator::release_finished(uint64_t everywhere) {
   }
 }
 
-std::function<void(const Status&)> FailoverCommunicator::failure_callback() {
+std::function<void(const Status&)> JobCommunicator::failure_callback() {
   // Of the next session, as begin_with() will number it.
   uint64_t session_number = 0;
   {
@@ -283,7 +212,8 @@ std::function<void(const Status&)> FailoverCommunicator::failure_callback() {
   };
 }
 
-void FailoverCommunicator::note_failure(uint64_t session_number, const Status& status) {
+void JobCommunicator::note_failure(uint64_t session_number, const Status& status) {
+  if (!moves()) return;  // the session's status counts
   if (session_number != session_number_ || session_ == nullptr || !failure_.ok() || lost_) return;
   if (is_loss(status)) {
     lost_ = status;
@@ -294,7 +224,7 @@ void FailoverCommunicator::note_failure(uint64_t session_number, const Status& s
 }
 
 // Repeats the kept operations in the new session, from the first that some rank has not finished.
-void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
+void JobCommunicator::begin_with(std::unique_ptr<Session> session) {
   session_ = std::move(session);
   ++session_number_;
   payload_bytes_ = session_->payload_bytes();
@@ -306,7 +236,7 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   if (const Status status = session_->status(); !status.ok()) note_failure(session_number_, status);
 }
 
-void FailoverCommunicator::supervise() {
+void JobCommunicator::supervise() {
   while (true) {
     Status why;
     std::unique_ptr<Session> lost_session;
@@ -318,7 +248,7 @@ void FailoverCommunicator::supervise() {
         hooks_.lost();
         lock.lock();
       }
-      changed_.wait(lock, [this] { return stop_ || reports_ == 0; });
+      changed_.wait(lock, [this] { return stop_ || uses_ == 0; });
       if (stop_) return;
       if (!lost_) continue;  // a regroup has been faster
       why = *std::exchange(lost_, std::nullopt);
@@ -340,7 +270,7 @@ void FailoverCommunicator::supervise() {
 
 // Closes the lost session and opens one at another aggregator. Meanwhile operations end at their deadlines, and all end
 // when abort() is called, even if the search is in the middle of an attempt.
-void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const Status& why) {
+void JobCommunicator::move_on(std::unique_ptr<Session> lost_session, const Status& why) {
   factory_.end(std::move(lost_session), why);  // nothing writes to the callers' tensors from here on
   std::unique_lock lock(mutex_);
   if (failure_.ok()) {
@@ -350,7 +280,7 @@ void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const 
     found_ = failure_;
   }
   while (!found_) {
-    const Operation* const due = in_flight_.first();
+    const KeptOperation* const due = in_flight_.first();
     if (due != nullptr && Clock::now() >= due->deadline && failure_.ok())
       failure_ = Status(ErrorCode::kTimeout, due->describe() + " is not finished by its deadline, " +
                                                  std::to_string(due->timeout.count()) +
@@ -382,7 +312,7 @@ void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const 
 }
 
 // The searcher's thread: the supervisor ends operations at their deadlines meanwhile.
-void FailoverCommunicator::search() {
+void JobCommunicator::search() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return sought_because_.has_value() || !supervised_; });
@@ -398,7 +328,7 @@ void FailoverCommunicator::search() {
 }
 
 // Ends all operations in flight and forgets all kept ones. Requires that no session uses them.
-void FailoverCommunicator::end_all() {
+void JobCommunicator::end_all() {
   std::deque<OperationPtr> ending;
   Status failure;
   {
@@ -415,7 +345,7 @@ void FailoverCommunicator::end_all() {
 }
 
 // Opens a session at the first aggregator where all ranks meet.
-FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why) {
+JobCommunicator::SessionResult JobCommunicator::meet(const Status& why) {
   std::vector<std::vector<std::string>> places = {options_.aggregators};
   for (const std::string& fallback : options_.fallback_aggregators)
     places.push_back(fallback == kHosts ? std::vector<std::string>{} : std::vector<std::string>{fallback});
@@ -465,8 +395,7 @@ FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why
   }
 }
 
-Status FailoverCommunicator::check_moved(const Session& session, uint64_t oldest_kept,
-                                         uint64_t completed) const {
+Status JobCommunicator::check_moved(const Session& session, uint64_t oldest_kept, uint64_t completed) const {
   if (session.payload_bytes() != payload_bytes_)
     return {ErrorCode::kInvalidArgument,
             session.describe() + " grants packets of " + std::to_string(session.payload_bytes()) +
@@ -483,7 +412,7 @@ Status FailoverCommunicator::check_moved(const Session& session, uint64_t oldest
 }
 
 // What has ended here is repeated for ranks where it has not. They must get the bits that the caller has here.
-Status FailoverCommunicator::check_bits(const Session& session) const {
+Status JobCommunicator::check_bits(const Session& session) const {
   const std::lock_guard lock(mutex_);
   if (session.order_of_floats() == order_of_floats_) return {};
   for (const OperationPtr& operation : kept_) {
@@ -499,55 +428,59 @@ Status FailoverCommunicator::check_bits(const Session& session) const {
   return {};
 }
 
+template <typename Use>
+void JobCommunicator::with_session(std::unique_lock<std::mutex>& lock, const Use& use) {
+  Session& session = *session_;
+  ++uses_;
+  lock.unlock();
+  use(session);
+  lock.lock();
+  --uses_;
+  changed_.notify_all();
+}
+
 // Reports to the other ranks without the lock: that may take a second per aggregator.
-void FailoverCommunicator::abort(const std::string& reason) {
+void JobCommunicator::abort_job(const std::string& reason) {
   const Status status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " aborted: " + reason, rank());
   std::unique_lock lock(mutex_);
-  if (failure_.ok()) failure_ = status;
+  if (failure_.ok() && moves()) failure_ = status;
   if (session_ == nullptr) {
     changed_.notify_all();  // the supervisor ends all
     return;
   }
-  Session& session = *session_;
-  session.fail(status);
-  ++reports_;
-  lock.unlock();
-  if (hooks_.aborting) hooks_.aborting();
-  session.report(status);
-  lock.lock();
-  --reports_;
-  changed_.notify_all();
+  session_->fail(status);
+  with_session(lock, [&](Session& session) {
+    if (hooks_.aborting) hooks_.aborting();
+    session.report(status);
+  });
 }
 
-void FailoverCommunicator::flush_submitted(Deadline deadline) {
+void JobCommunicator::flush_submitted(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  quiet_.wait_until(lock, deadline, [this] { return in_flight_.first() == nullptr; });
+  if (moves())
+    quiet_.wait_until(lock, deadline, [this] { return in_flight_.first() == nullptr; });
+  else if (session_ != nullptr)
+    with_session(lock, [&](Session& session) { session.flush(deadline); });
 }
 
-void FailoverCommunicator::linger(Deadline deadline) {
+void JobCommunicator::linger(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  if (session_ == nullptr) return;
-  Session& session = *session_;
-  ++reports_;
-  lock.unlock();
-  session.linger(deadline);
-  lock.lock();
-  --reports_;
-  changed_.notify_all();
+  if (session_ != nullptr) with_session(lock, [&](const Session& session) { session.linger(deadline); });
 }
 
-Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
+Result<Regrouped> JobCommunicator::regroup_job(const RegroupOptions& options) {
   const std::lock_guard one_at_a_time(regroup_mutex_);
   std::unique_ptr<Session> old;
   Status why;
   {
     std::unique_lock lock(mutex_);
+    if (failure_.ok() && !moves() && session_ != nullptr) failure_ = session_->status();
     if (failure_.ok())
       failure_ =
           Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " asks for a regroup", rank());
     why = failure_;
     // The supervisor looks at failure_.
-    changed_.wait(lock, [this] { return !moving_ && reports_ == 0; });
+    changed_.wait(lock, [this] { return !moving_ && uses_ == 0; });
     old = std::move(session_);
   }
   if (old != nullptr) factory_.end(std::move(old), why);
@@ -570,18 +503,20 @@ Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
   return factory_.regrouped();
 }
 
-Status FailoverCommunicator::status() const {
+Status JobCommunicator::job_status() const {
   const std::lock_guard lock(mutex_);
-  return failure_;
+  // Without failover nothing notes the failure of the session.
+  return failure_.ok() && !moves() && session_ != nullptr ? session_->status() : failure_;
 }
 
-CommunicatorStats FailoverCommunicator::stats() const {
+CommunicatorStats JobCommunicator::job_stats() const {
   const std::lock_guard lock(mutex_);
   CommunicatorStats stats;
   if (session_ != nullptr)
     stats = session_->stats();
   else
     stats.wrong_sums = factory_.wrong_sums();
+  if (!moves()) return stats;
   stats.failovers = failovers_;
   stats.operations_submitted = submitted_;
   stats.operations = completed_;
@@ -589,8 +524,9 @@ CommunicatorStats FailoverCommunicator::stats() const {
   return stats;
 }
 
-std::string FailoverCommunicator::describe() const {
+std::string JobCommunicator::describe_job() const {
   const std::lock_guard lock(mutex_);
+  if (!moves() && session_ != nullptr) return session_->describe() + describe_sparse();
   if (!failure_.ok()) return "not connected: " + failure_.to_string();
   if (session_ == nullptr) return "the aggregator is lost: looking for another";
   return session_->describe() + "; moves if the aggregator is lost (" + std::to_string(failovers_) +
