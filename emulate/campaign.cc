@@ -24,6 +24,7 @@ constexpr uint64_t LieCounters::*kLieCounters[] = {
     &LieCounters::wrong_refused,  &LieCounters::false_scales, &LieCounters::false_alarms,
     &LieCounters::wrong_delivered};
 constexpr uint64_t Tally::*kTallies[] = {&Tally::runs,
+                                         &Tally::trace_hash,
                                          &Tally::runs_reached,
                                          &Tally::runs_ended,
                                          &Tally::runs_unbalanced,
@@ -98,6 +99,7 @@ Report trace_seed(uint64_t seed, const ScenarioLimits& limits) {
 
 void Tally::add(const Report& report) {
   ++runs;
+  trace_hash += netsum_mix64(report.trace_hash);
   for (const auto counter : kNetworkCounters) network.*counter += report.network.*counter;
   for (const auto counter : kEventCounters) events.*counter += report.events.*counter;
   retransmissions += report.retransmissions();

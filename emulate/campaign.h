@@ -19,6 +19,8 @@ Report trace_seed(uint64_t seed, const ScenarioLimits& limits);
 // Statistics of several runs.
 struct Tally {
   uint64_t runs = 0;
+  // Of all packets of all runs and their times, whatever the order of the runs.
+  uint64_t trace_hash = 0;
   NetworkCounters network;
   EventCounters events;
   LieCounters lies;

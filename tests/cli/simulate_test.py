@@ -14,6 +14,14 @@ class SimulateTest(CommandTest):
         for count in ("lost", "corrupted", "partitions", "worker crashes", "restarts", "summed right"):
             assert re.search(r"[1-9]\d* (\w+ )*" + count, command.text("out"))
 
+    def test_the_hash_of_all_runs_does_not_depend_on_threads(self):
+        def traces(*arguments):
+            command = self.run_command("simulate", "--runs", "250", *arguments)
+            return re.search(r"traces +hash ([0-9a-f]{16})", command.text("out")).group(1)
+
+        assert traces("--jobs", "1") == traces("--jobs", "2")
+        assert traces() != traces("--seed", "2")
+
     def test_a_seed_gives_the_same_packets_always(self):
         first = self.run_command("simulate", "--seed", "6", "--trace")
         again = self.run_command("simulate", "--seed", "6", "--trace")

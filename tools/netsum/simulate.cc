@@ -121,6 +121,7 @@ class SimulateCommand : public Subcommand {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
     std::printf("%llu runs in %.1f s\n%s", static_cast<unsigned long long>(tally_.runs), took.count(),
                 describe(tally_).c_str());
+    std::printf("traces      hash %016llx\n", static_cast<unsigned long long>(tally_.trace_hash));
     if (json_) std::printf("%s\n", to_json(tally_).c_str());
     if (!failure_) {
       std::printf("nothing wrong\n");
