@@ -103,7 +103,7 @@ void Simulation::judge(size_t job, int rank, const InPacket& received) {
   const StripeCounters& counters = stripe->counters();
   const uint64_t taken = counters.results.get(), refused = counters.sums_refused.get();
   const bool waited = core.status().ok() && fields.job == stripe->options().job &&
-                      fields.epoch == stripe->options().epoch && stripe->waits_for(fields);
+                      fields.epoch == stripe->options().epoch && stripe->slots().waits_for(fields);
   const bool of_weights = core.signature_of_shares() == fields.signature;
   core.on_packet(worker.clock.local_us(clock_.now_us()), packet);
   const std::string wrong = judge_.check(

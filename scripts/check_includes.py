@@ -34,7 +34,9 @@ DOORS = {
     "src/control": [API, "src/base", "src/net", "src/job", "wire"],
     "src/encoding": [API, "src/base", "src/kernels", "wire"],
     "src/verify": [API, "src/base", "src/kernels", "wire"],
-    "src/worker": [API, "src/base", "src/kernels", "src/encoding", "src/verify", "src/net", "wire"],
+    # Decides when a packet is sent, not what it contains.
+    "src/worker/slots": ["src/base", "wire"],
+    "src/worker": [API, "src/base", "src/kernels", "src/encoding", "src/verify", "src/net", "src/worker/slots", "wire"],
     "src/host": [API, "src/base", "src/kernels", "src/encoding", "src/worker", "wire"],
     # Of the worker the limits of the weights that the planner makes.
     "src/plan": [API, "src/base", "src/job", "src/worker"],

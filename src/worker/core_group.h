@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "src/base/counter.h"
-#include "src/worker/slot_layout.h"
+#include "src/worker/slots/slot_layout.h"
 
 namespace netsum {
 

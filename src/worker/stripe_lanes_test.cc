@@ -111,9 +111,9 @@ TEST_F(StripeWithoutLanes, AResultWithoutLanesIsZeros) {
 TEST_F(StripeWithoutLanes, BeingAskedForLanesIsNoLoss) {
   const std::vector<Sent> data = start(3);
   ASSERT_EQ(data.size(), 3u);
-  const uint64_t window = stripe_.window_packets(SlotLayout::kSums);
+  const uint64_t window = stripe_.slots().window_packets(SlotLayout::kSums);
   EXPECT_TRUE(status(data[0], 7).ok());
-  EXPECT_EQ(stripe_.window_packets(SlotLayout::kSums), window);
+  EXPECT_EQ(stripe_.slots().window_packets(SlotLayout::kSums), window);
   const std::vector<Sent> again = collect();
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(again[0].payload, data[0].payload);

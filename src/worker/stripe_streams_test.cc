@@ -72,7 +72,7 @@ TEST_F(StripeStreamsTest, EachStreamHasItsSlotsAndItsSteps) {
   sum(100);
   move(100);
   std::vector<Sent> sent = collect();
-  EXPECT_EQ(count_in(kLayout.opening(), sent), 2u);
+  EXPECT_EQ(count_in(kLayout.first_groups(), sent), 2u);
   EXPECT_EQ(count_in(kLayout.data(SlotLayout::kMoves), sent), 4u) << "their window is their slots";
   EXPECT_EQ(count_in(kLayout.data(SlotLayout::kSums), sent), 0u) << "no scales are agreed on";
   const auto scales =
@@ -120,18 +120,18 @@ TEST_F(StripeStreamsTest, TheFirstGroupsOfAllOperationsAreOpenedInTheirOrder) {
   }
   const std::vector<Sent> sent = collect();
   for (const Sent& one : sent) {
-    if (!is_in(kLayout.opening(), one)) continue;
-    EXPECT_EQ(one.fields.signature, signatures[one.fields.slot - kLayout.opening().first]);
+    if (!is_in(kLayout.first_groups(), one)) continue;
+    EXPECT_EQ(one.fields.signature, signatures[one.fields.slot - kLayout.first_groups().first]);
     EXPECT_EQ(one.fields.round, 1u);
   }
-  EXPECT_EQ(count_in(kLayout.opening(), sent), 12u);
+  EXPECT_EQ(count_in(kLayout.first_groups(), sent), 12u);
   for (size_t stream = 0; stream < SlotLayout::kStreams; ++stream) {
     for (const Sent& one : sent) {
-      if (is_in(kLayout.further(stream), one)) {
+      if (is_in(kLayout.later_groups(stream), one)) {
         EXPECT_EQ(one.fields.signature, signatures[stream]) << "only of the stream's first operation";
       }
     }
-    EXPECT_EQ(count_in(kLayout.further(stream), sent), 2u);
+    EXPECT_EQ(count_in(kLayout.later_groups(stream), sent), 2u);
   }
   for (const Sent& one : sent) ASSERT_TRUE(result(one).ok());
   answer_all();
@@ -238,7 +238,7 @@ TEST_F(StripeStreamsTest, ThePartsOfAnAllGatherTakeTurns) {
   for (std::vector<Sent> sent = collect(); !sent.empty(); sent = collect()) {
     for (const Sent& one : sent) ASSERT_TRUE(result(one).ok());
     for (const Sent& one : sent)
-      if (!is_in(kLayout.opening(), one)) chunks.push_back(one.fields.chunk);
+      if (!is_in(kLayout.first_groups(), one)) chunks.push_back(one.fields.chunk);
   }
   EXPECT_EQ(chunks, (std::vector<uint32_t>{3, 6, 1, 4, 7, 2, 5, 8})) << "after chunk 0, in an opening slot";
 }

@@ -83,12 +83,12 @@ TEST_F(StripeTest, AWelcomeOfASmallHelloDoesNotConnect) {
   netsum_fields fields{};
   fields.type = NETSUM_TYPE_WELCOME;
   EXPECT_TRUE(stripe_.on_packet(now_, fields, nullptr).ok());
-  EXPECT_FALSE(stripe_.welcomed());
-  EXPECT_TRUE(stripe_.only_small_packets_pass());
+  EXPECT_FALSE(stripe_.connection().welcomed());
+  EXPECT_TRUE(stripe_.connection().only_small_packets_pass());
   fields.payload_bytes = kPayload;
   EXPECT_TRUE(stripe_.on_packet(now_, fields, nullptr).ok());
-  EXPECT_TRUE(stripe_.welcomed());
-  EXPECT_FALSE(stripe_.only_small_packets_pass());
+  EXPECT_TRUE(stripe_.connection().welcomed());
+  EXPECT_FALSE(stripe_.connection().only_small_packets_pass());
 }
 
 TEST(StripeInAGroupTest, IsConnectedWhenBothWaysHaveBroughtAnAnswer) {
@@ -105,15 +105,15 @@ TEST(StripeInAGroupTest, IsConnectedWhenBothWaysHaveBroughtAnAnswer) {
   for (const bool group_first : {false, true}) {
     Stripe stripe(options);
     EXPECT_TRUE(stripe.on_packet(0, group_first ? to_all : to_us, nullptr).ok());
-    EXPECT_FALSE(stripe.welcomed());
-    EXPECT_EQ(stripe.multicast_is_silent(), !group_first);
-    EXPECT_FALSE(stripe.multicast_is_lost(1'999'999));
-    EXPECT_EQ(stripe.multicast_is_lost(2'000'000), !group_first);
+    EXPECT_FALSE(stripe.connection().welcomed());
+    EXPECT_EQ(stripe.connection().multicast_is_silent(), !group_first);
+    EXPECT_FALSE(stripe.connection().multicast_is_lost(1'999'999));
+    EXPECT_EQ(stripe.connection().multicast_is_lost(2'000'000), !group_first);
     uint8_t frame[NETSUM_HEADER_BYTES + kPayload];
     EXPECT_NE(stripe.next_packet(0, frame), 0u) << "it goes on saying HELLO";
     EXPECT_TRUE(stripe.on_packet(0, group_first ? to_us : to_all, nullptr).ok());
-    EXPECT_TRUE(stripe.welcomed());
-    EXPECT_FALSE(stripe.multicast_is_silent());
+    EXPECT_TRUE(stripe.connection().welcomed());
+    EXPECT_FALSE(stripe.connection().multicast_is_silent());
   }
 }
 

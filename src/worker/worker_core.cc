@@ -104,20 +104,21 @@ WorkerCore::WorkerCore(const WorkerOptions& options)
 }
 
 bool WorkerCore::connected() const {
-  return std::all_of(stripes_.begin(), stripes_.end(), [](const auto& stripe) { return stripe->welcomed(); });
+  return std::all_of(stripes_.begin(), stripes_.end(),
+                     [](const auto& stripe) { return stripe->connection().welcomed(); });
 }
 
 std::string WorkerCore::not_connected_reason() const {
   std::string text;
   for (const auto& stripe : stripes_) {
-    if (stripe->welcomed()) continue;
+    if (stripe->connection().welcomed()) continue;
     if (!text.empty()) text += "; ";
     text += "the data port at " + stripe->options().address.to_string();
-    if (stripe->only_small_packets_pass()) {
+    if (stripe->connection().only_small_packets_pass()) {
       text += " answers small packets but not those of " +
               std::to_string(NETSUM_HEADER_BYTES + stripe->options().payload_bytes) +
               " bytes: the path's MTU is smaller than configured, lower it (NETSUM_MTU, --mtu)";
-    } else if (stripe->multicast_is_silent()) {
+    } else if (stripe->connection().multicast_is_silent()) {
       text +=
           " answers, but what it sends to multicast group " + stripe->options().multicast_group.to_string() +
           " does not arrive: is multicast filtered on the way (IGMP snooping without a querier, a switch, "
@@ -244,7 +245,7 @@ Front WorkerCore::own_front(size_t stream) const {
   Front now;
   for (const auto& stripe : stripes_) {
     now.first = std::min(now.first, stripe->next_chunk(stream));
-    now.windows += stripe->window_packets(stream);
+    now.windows += stripe->slots().window_packets(stream);
   }
   return now;
 }
@@ -342,7 +343,7 @@ void WorkerCore::on_tick(int64_t now_us) {
   }
   for (auto& stripe : stripes_) {
     stripe->on_tick(now_us);
-    if (stripe->multicast_is_lost(now_us))
+    if (stripe->connection().multicast_is_lost(now_us))
       return fail(Status(ErrorCode::kUnreachable, not_connected_reason()));
   }
 }

@@ -2,7 +2,6 @@
 
 from bug import Bug
 
-SEND = "src/worker/stripe_send.cc"
 ROLE = "src/worker/role.cc"
 OPERATION = "src/worker/operation.cc"
 BYTES = "src/encoding/bytes.cc"
@@ -80,8 +79,8 @@ BUGS = [
         "collectives",
         "first_chunk_twice",
         "the first chunk of a group of bytes is sent in a data slot, too",
-        SEND,
-        "    stream->data_chunk = std::max(stream->data_chunk, group.in_scale_slot);\n",
+        "src/worker/data_cursor.cc",
+        "    chunk_ = std::max(chunk_, group_->in_scale_slot);\n",
         "",
         "worker_stripe_test",
     ),
@@ -89,9 +88,9 @@ BUGS = [
         "collectives",
         "large_groups_of_bytes",
         "groups of bytes are larger than the protocol says",
-        SEND,
-        "options_.payload_bytes / kMinAgreedBytes;",
-        "options_.payload_bytes;",
+        "src/worker/modes/byte_transfers.h",
+        "most_chunks_(payload_bytes / kMinAgreedBytes)",
+        "most_chunks_(payload_bytes)",
         "worker_stripe_test",
     ),
     Bug(

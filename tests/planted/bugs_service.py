@@ -4,8 +4,7 @@ from bug import Bug
 
 PROGRAM = "aggregator/xdp/netsum.bpf.c"
 ANSWERS = "aggregator/xdp/answers.bpf.h"
-STRIPE_SEND = "src/worker/stripe_send.cc"
-STRIPE_RECEIVE = "src/worker/stripe_receive.cc"
+GROUPS = "src/worker/scale_groups.cc"
 WORKER = "src/worker/worker_core.cc"
 TABLE = "aggregator/control/job_table.cc"
 WAITING = "aggregator/control/parent_relay_waiting.cc"
@@ -64,15 +63,15 @@ XDP_BUGS = [
 ]
 
 FAILOVER_BUGS = [
-    Bug("failover", "turn_of_scales_early", "a result in a scale slot proves a group too much", STRIPE_SEND,
+    Bug("failover", "turn_of_scales_early", "a result in a scale slot proves a group too much", GROUPS,
         "group.operation == nullptr ? 0 : group.number + 1}", "group.operation == nullptr ? 0 : group.number + 2}",
         "worker_stripe_streams_test"),
-    Bug("failover", "proof_for_the_other_stream", "a result in a scale slot proves something of the other stream", STRIPE_RECEIVE,
+    Bug("failover", "proof_for_the_other_stream", "a result in a scale slot proves something of the other stream", GROUPS,
         "Stream& stream = streams_[proof.stream];", "Stream& stream = streams_[1 - proof.stream];",
         "worker_stripe_streams_test"),
-    Bug("failover", "groups_retire_early", "a scale slot is used again while groups before its own are unfinished", STRIPE_SEND,
-        "  return group_in(slot).state == ScaleGroupState::kFree;\n",
-        "  return group_in(slot).state == ScaleGroupState::kFree || group_in(slot).state == ScaleGroupState::kFinished;\n",
+    Bug("failover", "groups_retire_early", "a scale slot is used again while groups before its own are unfinished", "src/worker/scale_groups.h",
+        "return at(slot).state == ScaleGroupState::kFree; }",
+        "return at(slot).state == ScaleGroupState::kFree || at(slot).state == ScaleGroupState::kFinished; }",
         "worker_stripe_streams_test"),
     Bug("failover", "first_stripe_only", "an operation is finished everywhere once it is on its first stripe", WORKER,
         "  for (const auto& stripe : stripes_) first = std::min(first, stripe->first_unproven());\n",

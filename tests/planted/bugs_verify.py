@@ -4,9 +4,8 @@ from bug import Bug
 
 SUMS = "src/verify/verified_sums.cc"
 WEIGHTED = "src/kernels/weighted.cc"
-STRIPE = "src/worker/stripe_verify.cc"
-SEND = "src/worker/stripe_send.cc"
-RECEIVE = "src/worker/stripe_receive.cc"
+VERIFIED = "src/worker/modes/verified_sums.cc"
+SLOTS = "src/worker/slots/reliable_slots.cc"
 CORE = "src/worker/worker_core.cc"
 LIES = "sim_lies_test Lies.NoneIsBelieved"
 
@@ -38,14 +37,14 @@ BUGS = [
         "    odd = hn::Add(odd, hn::MulEven(odd_to_even(d, lane), hn::Zero(d)));\n", "kernels_test *Weighted*"),
     Bug("verify", "sign_of_the_low_half", "the low half of a 64-bit lane counts as signed", WEIGHTED,
         "hn::Add(upper, carried)", "hn::Add(upper, hn::Xor(carried, carried))", "kernels_test *Weighted*"),
-    Bug("verify", "tags_ignored", "results with a wrong tag are taken", RECEIVE,
-        "|| !is_right(fields.slot, lanes))\n", "|| (!is_right(fields.slot, lanes) && step.kind == StepKind::kAgree))\n",
+    Bug("verify", "tags_ignored", "results with a wrong tag are taken", VERIFIED,
+        "|| !is_right(slot, round, step, lanes)) {", "|| (!is_right(slot, round, step, lanes) && step.kind == StepKind::kAgree)) {",
         LIES),
-    Bug("verify", "overflow_believed", "an overflow that is none is not asked for again", RECEIVE,
-        "    if ((fields.flags & NETSUM_FLAG_OVERFLOW) != 0 || !is_right", "    if (!is_right", LIES),
-    Bug("verify", "refusals_uncounted", "false sums are asked for again, but nobody is told", STRIPE,
-        "Status Stripe::refuse(uint32_t slot_index) {\n  counters_.sums_refused.add();\n",
-        "Status Stripe::refuse(uint32_t slot_index) {\n", LIES),
+    Bug("verify", "overflow_believed", "an overflow that is none is not asked for again", VERIFIED,
+        "  if ((flags & NETSUM_FLAG_OVERFLOW) != 0 || !is_right", "  if ((flags & 0) != 0 || !is_right", LIES),
+    Bug("verify", "refusals_uncounted", "false sums are asked for again, but nobody is told", VERIFIED,
+        "    counters_.sums_refused.add();\n    return false;",
+        "    return false;", LIES),
     Bug("verify", "secrets_of_their_own", "a rack gives its ranks no secret for verified sums",
         "aggregator/control/parent_relay_grants.cc",
         "  own.sum_secret = {ready.sum_secret_0(), ready.sum_secret_1()};\n", "", "verified_collective_test *ThreeLevels"),
@@ -72,21 +71,21 @@ BUGS = [
         "sim_lies_test Lies.BitsThatFlip*"),
     Bug("verify", "weights_unnamed", "nobody can tell the correction of weights from operations", CORE,
         "  asking_->signature = operation->signature();\n", "", "worker_core_test"),
-    Bug("verify", "low_scales_taken", "a rank takes scales below its own", STRIPE,
+    Bug("verify", "low_scales_taken", "a rank takes scales below its own", VERIFIED,
         "own.begin(), std::greater_equal<>());", "own.begin(), [](int, int) { return true; });", "sim_lies_test Lies.ScalesBelow*"),
-    Bug("verify", "high_scales_taken", "scales that no rank has are taken", STRIPE,
+    Bug("verify", "high_scales_taken", "scales that no rank has are taken", VERIFIED,
         "    if (count > 0) continue;\n", "    if (count >= 0) continue;\n",
         "sim_lies_test Lies.ScalesThatAreTooLarge*"),
-    Bug("verify", "first_scales_confirmed", "only the first scales of a group are confirmed", STRIPE,
-        "  if (group.confirmed_bytes == group.agreed_bytes) return", "  if (group.confirmed_bytes != 0) return",
+    Bug("verify", "first_scales_confirmed", "only the first scales of a group are confirmed", VERIFIED,
+        "  if (group.confirmed_bytes == group.agreed_bytes) return true;", "  if (group.confirmed_bytes != 0) return true;",
         "sim_lies_test Lies.AllScales*"),
-    Bug("verify", "scales_not_bound", "ranks with different scales add their lanes", STRIPE,
-        "          .agreed = group_in(step.scale_slot).digest};", "          .agreed = 0 * group_in(step.scale_slot).digest};",
+    Bug("verify", "scales_not_bound", "ranks with different scales add their lanes", VERIFIED,
+        "          .agreed = groups_.at(step.scale_slot).digest};", "          .agreed = 0 * groups_.at(step.scale_slot).digest};",
         "sim_lies_test"),
-    Bug("verify", "asks_too_often", "a result that stays wrong is asked for again without end", STRIPE,
+    Bug("verify", "asks_too_often", "a result that stays wrong is asked for again without end", SLOTS,
         "  if (slot.history.refused++ == kMostRefusals)", "  if (slot.history.refused++ == 1000 * kMostRefusals)",
         "sim_lies_test Lies.WhatStaysWrong*"),
-    Bug("verify", "fails_at_once", "a fault that does not repeat itself ends the job", STRIPE,
+    Bug("verify", "fails_at_once", "a fault that does not repeat itself ends the job", SLOTS,
         "  if (slot.history.refused++ == kMostRefusals)", "  if (slot.history.refused++ == 0 * kMostRefusals)",
         "sim_lies_test Lies.WhatIsRight*"),
     Bug("verify", "values_sent", "small operations travel as values, which nobody can verify", CORE,

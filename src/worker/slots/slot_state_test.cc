@@ -1,4 +1,4 @@
-#include "src/worker/slot_state.h"
+#include "src/worker/slots/slot_state.h"
 
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ Table table_of_the_text(const std::string& path, const std::string& before) {
 }
 
 TEST(SlotState, TheTablesInTheHeaderAndInTheProtocolAreTheCodes) {
-  EXPECT_EQ(table_of_the_text("src/worker/slot_state.h", "//   "), table_of_the_code());
+  EXPECT_EQ(table_of_the_text("src/worker/slots/slot_state.h", "//   "), table_of_the_code());
   EXPECT_EQ(table_of_the_text("wire/PROTOCOL.md", "| "), table_of_the_code());
 }
 

@@ -1,7 +1,7 @@
 // Round-trip estimate (RFC 6298) and congestion window of one stripe: slow start (RFC 5681), then one packet
 // more per round trip, unless a queue has formed, and a decrease in proportion to losses.
-#ifndef NETSUM_SRC_WORKER_CONGESTION_H_
-#define NETSUM_SRC_WORKER_CONGESTION_H_
+#ifndef NETSUM_SRC_WORKER_SLOTS_CONGESTION_H_
+#define NETSUM_SRC_WORKER_SLOTS_CONGESTION_H_
 
 #include <algorithm>
 #include <cmath>
@@ -105,4 +105,4 @@ class CongestionWindow {
 
 }  // namespace netsum
 
-#endif  // NETSUM_SRC_WORKER_CONGESTION_H_
+#endif  // NETSUM_SRC_WORKER_SLOTS_CONGESTION_H_

@@ -9,8 +9,8 @@
 //   FINISHED    its RESULT is delivered    -         IDLE         IDLE         IDLE
 //
 // A dash: the event cannot occur in this state.
-#ifndef NETSUM_SRC_WORKER_SLOT_STATE_H_
-#define NETSUM_SRC_WORKER_SLOT_STATE_H_
+#ifndef NETSUM_SRC_WORKER_SLOTS_SLOT_STATE_H_
+#define NETSUM_SRC_WORKER_SLOTS_SLOT_STATE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -44,4 +44,4 @@ constexpr std::optional<SlotState> slot_state_after(SlotState state, SlotEvent e
 
 }  // namespace netsum
 
-#endif  // NETSUM_SRC_WORKER_SLOT_STATE_H_
+#endif  // NETSUM_SRC_WORKER_SLOTS_SLOT_STATE_H_

@@ -1,4 +1,4 @@
-#include "src/worker/slot_layout.h"
+#include "src/worker/slots/slot_layout.h"
 
 #include <gtest/gtest.h>
 
@@ -22,14 +22,14 @@ TEST(SlotLayoutTest, EverySlotHasOneUse) {
       };
       for (size_t stream = 0; stream < SlotLayout::kStreams; ++stream) {
         use(layout.data(stream), 0, data);
-        use(layout.further(stream), data, data + scale);
-        EXPECT_EQ(layout.further(stream).count > 0, layout.divides());
+        use(layout.later_groups(stream), data, data + scale);
+        EXPECT_EQ(layout.later_groups(stream).count > 0, layout.divides());
       }
-      use(layout.opening(), data, data + scale);
+      use(layout.first_groups(), data, data + scale);
       EXPECT_TRUE(std::all_of(uses.begin(), uses.end(), [](int n) { return n == 1; }))
           << data << " " << scale;
       EXPECT_GT(layout.data(SlotLayout::kSums).count, 0u);
-      EXPECT_GT(layout.opening().count, 0u);
+      EXPECT_GT(layout.first_groups().count, 0u);
       EXPECT_EQ(layout.divides(), data >= 4 && scale >= 8);
     }
   }
@@ -42,12 +42,12 @@ TEST(SlotLayoutTest, OfAUsualJob) {
   EXPECT_EQ(kLayout.data(SlotLayout::kSums).count, 192u);
   EXPECT_EQ(kLayout.data(SlotLayout::kMoves).first, 192u);
   EXPECT_EQ(kLayout.data(SlotLayout::kMoves).count, 64u);
-  EXPECT_EQ(kLayout.opening().first, 256u);
-  EXPECT_EQ(kLayout.opening().count, 12u);
-  EXPECT_EQ(kLayout.further(SlotLayout::kSums).first, 268u);
-  EXPECT_EQ(kLayout.further(SlotLayout::kSums).count, 2u);
-  EXPECT_EQ(kLayout.further(SlotLayout::kMoves).first, 270u);
-  EXPECT_EQ(kLayout.further(SlotLayout::kMoves).count, 2u);
+  EXPECT_EQ(kLayout.first_groups().first, 256u);
+  EXPECT_EQ(kLayout.first_groups().count, 12u);
+  EXPECT_EQ(kLayout.later_groups(SlotLayout::kSums).first, 268u);
+  EXPECT_EQ(kLayout.later_groups(SlotLayout::kSums).count, 2u);
+  EXPECT_EQ(kLayout.later_groups(SlotLayout::kMoves).first, 270u);
+  EXPECT_EQ(kLayout.later_groups(SlotLayout::kMoves).count, 2u);
 }
 
 TEST(SlotRangeTest, SlotsAreUsedInTurn) {

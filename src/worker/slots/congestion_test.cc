@@ -1,4 +1,4 @@
-#include "src/worker/congestion.h"
+#include "src/worker/slots/congestion.h"
 
 #include <gtest/gtest.h>
 
