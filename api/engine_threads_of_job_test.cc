@@ -46,7 +46,7 @@ void sum_in_place(Communicator& communicator, std::vector<int32_t>* data, std::v
                                            {.type = DataType::kInt32, .timeout = seconds(60)}));
 }
 
-// Many in flight, small and large, sums and moved bytes.
+// Many in flight, small and large, sums and byte transfers.
 TEST_P(ThreadsOfJobTest, AllOperationsHaveTheirResults) {
   PlacedJob job(GetParam().place);
   job.edit([&](CommunicatorOptions& options) {

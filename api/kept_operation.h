@@ -36,10 +36,10 @@ struct KeptOperation {
   std::chrono::milliseconds time_left() const;
   std::string describe() const;
   bool is_barrier() const { return spec.role.collective == Collective::kBarrier; }
-  // As Operation::is_of_values() of src/worker, or so nearly.
+  // As Operation::may_be_inline() of src/worker, or so nearly.
   bool adds_floats(uint32_t payload_bytes) const {
     return is_floating(spec.type) && (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAvg) &&
-           bytes <= kMostValueChunks * payload_bytes;
+           bytes <= kMostInlineChunks * payload_bytes;
   }
 };
 

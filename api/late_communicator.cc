@@ -231,7 +231,7 @@ Status LateCommunicator::sum(const Operation& operation, std::span<const std::by
     inputs.push_back(reinterpret_cast<const uint8_t*>(content_of(all, rank)));
   std::vector<uint8_t> result(count * size_of(type));
   bool fits = true;
-  if (is_floating(type) && operation.is_of_values(payload_bytes_)) {
+  if (is_floating(type) && operation.may_be_inline(payload_bytes_)) {
     const int divisor = operation.op() == ReduceOp::kAvg ? world_size() : 1;
     kernels::sum_in_order(type, inputs, count, divisor, type, result.data());
   } else {

@@ -104,7 +104,7 @@ void Simulation::judge(size_t job, int rank, const InPacket& received) {
   const uint64_t taken = counters.results.get(), refused = counters.sums_refused.get();
   const bool waited = core.status().ok() && fields.job == stripe->options().job &&
                       fields.epoch == stripe->options().epoch && stripe->slots().waits_for(fields);
-  const bool of_weights = core.signature_of_shares() == fields.signature;
+  const bool of_weights = core.signature_of_update() == fields.signature;
   core.on_packet(worker.clock.local_us(clock_.now_us()), packet);
   const std::string wrong = judge_.check(
       round_of(job, packet.from, fields), rank, scenario_.jobs[job].ranks, fields,

@@ -152,7 +152,7 @@ void Simulation::check_at_end() {
       const WorkerNode& worker = worker_node(j, rank);
       if (worker.core != nullptr) {
         const WorkerCore& core = *worker.core;
-        if (core.idle() && !core.asks_for_shares() && core.connected() && core.next_tick_us() != INT64_MAX) {
+        if (core.idle() && !core.updates_weights() && core.connected() && core.next_tick_us() != INT64_MAX) {
           violate("a worker with nothing to do still has a timer");
         }
         if (worker.pending == 0 && core.status().ok() && !core.idle()) {

@@ -146,7 +146,7 @@ TEST(InPlace, DifferentOperationsAreAMismatch) {
   });
 }
 
-// --- Moved bytes ------------------------------------------------------------------------------------------
+// --- Byte transfers ------------------------------------------------------------------------------------------
 
 Role role_of(Collective collective, Ranks contributors, Ranks receivers, int root = 0) {
   Role role;

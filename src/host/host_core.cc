@@ -124,9 +124,9 @@ void HostCore::plan(Pending* pending) {
 
 // Over several hosts, the sums of each travel in float32, whatever the type.
 bool HostCore::adds_floats(const Operation& operation) const {
-  if (!is_floating(operation.type()) || !operation.is_of_values(options_.payload_bytes)) return false;
+  if (!is_floating(operation.type()) || !operation.may_be_inline(options_.payload_bytes)) return false;
   const size_t bytes = operation.count() * sizeof(float);
-  return alone() || (options_.network_adds_floats && bytes <= kMostValueChunks * options_.payload_bytes &&
+  return alone() || (options_.network_adds_floats && bytes <= kMostInlineChunks * options_.payload_bytes &&
                      bytes <= segment_->host_block_bytes());
 }
 

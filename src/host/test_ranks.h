@@ -153,7 +153,7 @@ std::vector<T> reference_sum(DataType type, ReduceOp op, const std::vector<std::
   const size_t lane_bytes = static_cast<size_t>(kernels::narrow_lane_bits(type, members, 0)) / 8;
   const size_t chunk = kPayload / lane_bytes;
   std::vector<T> sum(count);
-  if (is_floating(type) && count <= kMostValueChunks * chunk) {
+  if (is_floating(type) && count <= kMostInlineChunks * chunk) {
     std::vector<const uint8_t*> in_order;
     for (const auto& input : inputs) in_order.push_back(reinterpret_cast<const uint8_t*>(input.data()));
     kernels::plain::sum_in_order(type, in_order, count, op == ReduceOp::kAvg ? members : 1, type, sum.data());

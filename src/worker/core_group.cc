@@ -14,28 +14,29 @@ CoreGroup::CoreGroup(std::vector<size_t> core_of_stripe)
       cores_(*std::max_element(core_of_.begin(), core_of_.end()) + 1),
       held_us_(core_of_.size()) {}
 
-void CoreGroup::note(size_t core, size_t stream, const Front& front) {
+void CoreGroup::note(size_t core, size_t stream, const Progress& progress) {
   Core::Stream& mine = cores_[core].streams[stream];
-  mine.first.store(front.first, std::memory_order_relaxed);
-  mine.windows.store(front.windows, std::memory_order_relaxed);
+  mine.lowest_chunk.store(progress.lowest_chunk, std::memory_order_relaxed);
+  mine.window_packets.store(progress.window_packets, std::memory_order_relaxed);
 }
 
-Front CoreGroup::front(size_t stream) const {
-  Front all;
+Progress CoreGroup::progress(size_t stream) const {
+  Progress all;
   for (const Core& core : cores_) {
-    all.first = std::min(all.first, core.streams[stream].first.load(std::memory_order_relaxed));
-    all.windows += core.streams[stream].windows.load(std::memory_order_relaxed);
+    all.lowest_chunk =
+        std::min(all.lowest_chunk, core.streams[stream].lowest_chunk.load(std::memory_order_relaxed));
+    all.window_packets += core.streams[stream].window_packets.load(std::memory_order_relaxed);
   }
   return all;
 }
 
 // A core comes to a number when all cores have the answer to the one before.
-std::shared_ptr<CoreGroup::Ask> CoreGroup::ask(uint64_t number) {
+std::shared_ptr<CoreGroup::WeightUpdate> CoreGroup::weight_update(uint64_t number) {
   const std::lock_guard lock(mutex_);
-  if (number < asked_) return latest_;
-  NETSUM_ASSERT(number == asked_);
-  ++asked_;
-  latest_ = std::make_shared<Ask>();
+  if (number < updates_) return latest_;
+  NETSUM_ASSERT(number == updates_);
+  ++updates_;
+  latest_ = std::make_shared<WeightUpdate>();
   latest_->left = cores();
   std::vector<int64_t> held, active;
   for (size_t stripe = 0; stripe < stripes(); ++stripe) {

@@ -1,9 +1,9 @@
 // The stripes of a rank may be divided among several WorkerCores, each with a thread and packet I/O of its own. They handle
-// the same operations in the same order, each its own stripes' chunks of them. This is all that they know of each other:
+// the same operations in the same order, each its stripes' chunks of them. The cores share only:
 //
 //   how far each is in its stripes, because no stripe may run far ahead of the others (worker_core.h). A core writes one
-//     cache line of its own for each burst of packets, and reads those of the others. It sends nothing and waits for nothing;
-//     a core that is held back by another one looks again after a while.
+//     cache line for each burst of packets, and reads those of the others. No core waits for another one: a core that is held
+//     back by another one checks again after a while.
 //   what each has measured for the correction of weights (share_balancer.h), and the operation in which the ranks add it up:
 //     its result arrives at one core, and all need it.
 //
@@ -26,10 +26,10 @@
 namespace netsum {
 
 // How far stripes are in a stream.
-struct Front {
-  uint64_t first =
-      UINT64_MAX;        // the chunk furthest behind, by Operation::first_chunk; UINT64_MAX: all are sent
-  uint64_t windows = 0;  // of all stripes
+struct Progress {
+  // The first chunk that some stripe has not sent, by Operation::first_chunk; UINT64_MAX: all are sent.
+  uint64_t lowest_chunk = UINT64_MAX;
+  uint64_t window_packets = 0;  // of all stripes together
 };
 
 class CoreGroup {
@@ -41,11 +41,11 @@ class CoreGroup {
   size_t stripes() const { return core_of_.size(); }
   size_t core_of(size_t stripe) const { return core_of_[stripe]; }
 
-  void note(size_t core, size_t stream, const Front& front);
-  Front front(size_t stream) const;  // of all cores together
+  void note(size_t core, size_t stream, const Progress& progress);
+  Progress progress(size_t stream) const;  // of all cores together
 
   // The operation in which all ranks add up what they have measured. Its tensor is `measured`.
-  struct Ask {
+  struct WeightUpdate {
     std::vector<int32_t> measured;
     std::atomic<size_t> left;                                     // cores at which it has not ended
     void end() { left.fetch_sub(1, std::memory_order_acq_rel); }  // at one core
@@ -55,12 +55,12 @@ class CoreGroup {
   Counter& held_us(size_t stripe) { return held_us_[stripe]; }
   Counter& active_us(size_t core) { return cores_[core].active_us; }
   // Number `number` of the job. The first core that comes to it begins it, with what all have measured by then.
-  std::shared_ptr<Ask> ask(uint64_t number);
+  std::shared_ptr<WeightUpdate> weight_update(uint64_t number);
 
  private:
   struct alignas(64) Core {
     struct Stream {
-      std::atomic<uint64_t> first{UINT64_MAX}, windows{0};
+      std::atomic<uint64_t> lowest_chunk{UINT64_MAX}, window_packets{0};
     };
     std::array<Stream, SlotLayout::kStreams> streams;
     Counter active_us;
@@ -71,8 +71,8 @@ class CoreGroup {
   std::vector<Counter> held_us_;
 
   std::mutex mutex_;
-  std::shared_ptr<Ask> latest_;
-  uint64_t asked_ = 0;  // so often
+  std::shared_ptr<WeightUpdate> latest_;
+  uint64_t updates_ = 0;
 };
 
 // Divides stripes of these weights among `cores`, at most as many as there are stripes, as evenly as whole stripes allow. By

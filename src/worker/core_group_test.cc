@@ -33,12 +33,12 @@ TEST(DivideStripes, EveryCoreHasOneThoughItsWeightIsNothing) {
 TEST(CoreGroup, TheFrontIsThatOfTheCoreFurthestBehind) {
   CoreGroup group({0, 1, 0});
   EXPECT_EQ(group.cores(), 2u);
-  group.note(0, 0, {.first = 100, .windows = 30});
-  EXPECT_EQ(group.front(0).first, 100u) << "the other has nothing to send";
-  group.note(1, 0, {.first = 90, .windows = 20});
-  EXPECT_EQ(group.front(0).first, 90u);
-  EXPECT_EQ(group.front(0).windows, 50u);
-  EXPECT_EQ(group.front(1).first, UINT64_MAX) << "of the other stream";
+  group.note(0, 0, {.lowest_chunk = 100, .window_packets = 30});
+  EXPECT_EQ(group.progress(0).lowest_chunk, 100u) << "the other has nothing to send";
+  group.note(1, 0, {.lowest_chunk = 90, .window_packets = 20});
+  EXPECT_EQ(group.progress(0).lowest_chunk, 90u);
+  EXPECT_EQ(group.progress(0).window_packets, 50u);
+  EXPECT_EQ(group.progress(1).lowest_chunk, UINT64_MAX) << "of the other stream";
 }
 
 TEST(CoreGroup, AllCoresAskWithWhatAllHaveMeasured) {
@@ -47,16 +47,16 @@ TEST(CoreGroup, AllCoresAskWithWhatAllHaveMeasured) {
   group.active_us(1).add(100);
   group.held_us(0).add(500);
   group.held_us(1).add(20);
-  const auto first = group.ask(0);
+  const auto first = group.weight_update(0);
   EXPECT_THAT(first->measured, ElementsAre(500, 200, 0, 1));
   group.held_us(1).add(50);
-  EXPECT_EQ(group.ask(0), first) << "as the first core found it";
+  EXPECT_EQ(group.weight_update(0), first) << "as the first core found it";
   EXPECT_FALSE(first->answered());
   first->end();
   EXPECT_FALSE(first->answered()) << "its result is at one core";
   first->end();
   EXPECT_TRUE(first->answered());
-  EXPECT_THAT(group.ask(1)->measured, ElementsAre(500, 700, 0, 1));
+  EXPECT_THAT(group.weight_update(1)->measured, ElementsAre(500, 700, 0, 1));
 }
 
 // The cores of one rank, and aggregators that answer HELLOs and nothing else.
@@ -125,7 +125,7 @@ TEST_F(CoresTest, ACoreThatWaitsForAnotherOneLooksAgain) {
   options_.balance_period = 1'000'000;
   const auto first = core(0);
   // The other core has an operation's first chunk still to send, this one is about to start one far behind.
-  group_->note(1, SlotLayout::kSums, {.first = 0, .windows = 10});
+  group_->note(1, SlotLayout::kSums, {.lowest_chunk = 0, .window_packets = 10});
   std::vector<float> memory(1'000'000, 1.0F);
   submit(*first, memory);
   submit(*first, memory);  // waits until little is left of the one before
@@ -142,11 +142,11 @@ TEST_F(CoresTest, ACoreStartsWhatAnotherOneIsAheadIn) {
   options_.stripe_weights = {1, 1, 1, 1};
   options_.balance_period = 1'000'000;
   const auto first = core(0);
-  group_->note(1, SlotLayout::kSums, {.first = 500, .windows = 10});
+  group_->note(1, SlotLayout::kSums, {.lowest_chunk = 500, .window_packets = 10});
   std::vector<float> memory(1'000'000, 1.0F);
   submit(*first, memory);
   (void)first->collect(0);
-  EXPECT_LT(group_->front(SlotLayout::kSums).first, 500u);
+  EXPECT_LT(group_->progress(SlotLayout::kSums).lowest_chunk, 500u);
 }
 
 }  // namespace

@@ -145,9 +145,9 @@ void Operation::copy_own(const Elements& elements) const {
   });
 }
 
-bool Operation::is_of_values(uint32_t payload_bytes) const {
+bool Operation::may_be_inline(uint32_t payload_bytes) const {
   return encoding_->value_format() != NETSUM_FORMAT_NONE && elements_.inputs() == 1 &&
-         chunks(payload_bytes) <= kMostValueChunks;
+         chunks(payload_bytes) <= kMostInlineChunks;
 }
 
 size_t Operation::chunks(uint32_t payload_bytes) const {

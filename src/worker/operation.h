@@ -17,9 +17,9 @@
 
 namespace netsum {
 
-// An operation of more chunks is not summed as values. Such ones gain little time: their scales are agreed on while data is on
-// its way. And an aggregator needs memory for the values of all members.
-inline constexpr size_t kMostValueChunks = 16;
+// The most chunks of an operation with inline sums. Larger operations would gain little time: their scales are agreed on
+// while data is on its way. And an aggregator needs memory for the elements of all members.
+inline constexpr size_t kMostInlineChunks = 16;
 
 // Set when one rank contributes for several ranks of its host, as part of a larger operation.
 struct Joint {
@@ -122,8 +122,8 @@ class Operation {
   bool needs_result(const Elements& elements) const;
   void copy_own(const Elements& elements) const;
 
-  // Whether the elements are summed as values where all that sum can: the operation is small. Equal on all ranks.
-  bool is_of_values(uint32_t payload_bytes) const;
+  // Whether the operation is small enough for inline sums, where all aggregators can make them. Equal on all ranks.
+  bool may_be_inline(uint32_t payload_bytes) const;
   // Whether a packet has room for the elements of a chunk as float32. Floating-point types only.
   bool fits_floats(uint32_t payload_bytes) const {
     return is_floating(type()) && encoding_->chunk_elements(payload_bytes) * sizeof(float) <= payload_bytes;

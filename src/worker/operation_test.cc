@@ -249,7 +249,7 @@ TEST(Operation, PartsOfOneTensorAreOneBlock) {
   const Operation joined(0, spec, 2);
   EXPECT_EQ(separate.agreed_bytes(separate.chunk(0, 64)), 4u);
   EXPECT_EQ(joined.agreed_bytes(joined.chunk(0, 64)), 2u);
-  EXPECT_TRUE(joined.is_of_values(64));
+  EXPECT_TRUE(joined.may_be_inline(64));
   uint8_t agreed[4];
   joined.scan(joined.chunk(0, 64), agreed);
   EXPECT_EQ(agreed[0], 226) << "the exponent of 1e30";

@@ -30,7 +30,7 @@ struct Step {
   uint8_t part = 0;       // kData: which packet of the chunk; kConfirm: of the maxima
   bool together = false;  // kData: as in ChunkPlan
   OwnLanes own = OwnLanes::kSent;
-  bool brief = false;       // this rank needs no lanes of the result
+  bool no_result = false;   // this rank needs no lanes of the result
   bool predicted = false;   // kData: with predicted bytes
   uint32_t signature = 0;   // on the wire; set when the step starts
   uint32_t in_group = 0;    // kData: the number of the chunk in its scale group

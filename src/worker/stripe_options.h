@@ -25,11 +25,11 @@ struct StripeOptions {
   uint32_t tag = NETSUM_TAG_KEYED;  // NETSUM_TAG_*: what is in the check field of packets
   uint32_t data_slots = 256;
   uint32_t scale_slots = 4;
-  bool sums_values = false;  // the aggregator takes values in scale slots; equal on all ranks
-  // It takes SUM of float32 alone: its members, or those of another level of a hierarchy, are not single ranks.
+  bool sums_values = false;  // the aggregator takes inline sums of all types; equal on all ranks
+  // It takes inline sums of float32 only: its members, or those of another level of a hierarchy, are not single ranks.
   bool sums_partial_floats = false;
-  bool takes_no_lanes = false;   // the aggregator takes contributions without lanes
-  bool takes_brief = false;      // the aggregator can leave out the lanes of a member's result
+  bool takes_no_lanes = false;   // the aggregator takes empty contributions
+  bool takes_brief = false;      // the aggregator can send a member an empty result
   bool predicts_scales = false;  // data need not wait for the agreement on scales; equal on all ranks
   uint32_t payload_bytes = 1440;
   // Sums are verified under this key, verify::sum_key(), which all ranks have. Not with sums_values, takes_no_lanes,

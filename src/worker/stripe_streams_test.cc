@@ -1,4 +1,4 @@
-// Sums and moved bytes at the same time. The test plays the aggregator.
+// Sums and byte transfers at the same time. The test plays the aggregator.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -240,7 +240,8 @@ TEST_F(StripeStreamsTest, ThePartsOfAnAllGatherTakeTurns) {
     for (const Sent& one : sent)
       if (!is_in(kLayout.first_groups(), one)) chunks.push_back(one.fields.chunk);
   }
-  EXPECT_EQ(chunks, (std::vector<uint32_t>{3, 6, 1, 4, 7, 2, 5, 8})) << "after chunk 0, in an opening slot";
+  EXPECT_EQ(chunks, (std::vector<uint32_t>{3, 6, 1, 4, 7, 2, 5, 8}))
+      << "after chunk 0, in a first-group slot";
 }
 
 }  // namespace

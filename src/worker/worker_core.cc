@@ -147,12 +147,13 @@ void WorkerCore::submit(uint64_t id, OperationSpec spec) {
 }
 
 bool WorkerCore::may_start(const OperationSpec& spec) const {
-  if (asks_for_shares() && next_number_ == asking_->effective) return false;
+  if (updates_weights() && next_number_ == pending_update_->effective) return false;
   if (!balancer_.has_value()) return true;
   const size_t stream = stripes_.front()->stream_of(spec.type == DataType::kByte);
-  const Front now = front(stream);
+  const Progress now = progress(stream);
   // Other cores may have started operations that this one has not, and be further.
-  return now.first == UINT64_MAX || next_chunk_[stream] < now.first + kAhead * now.windows;
+  return now.lowest_chunk == UINT64_MAX ||
+         next_chunk_[stream] < now.lowest_chunk + kAhead * now.window_packets;
 }
 
 void WorkerCore::start_waiting() {
@@ -163,14 +164,14 @@ void WorkerCore::start_waiting() {
 }
 
 void WorkerCore::start(uint64_t id, OperationSpec spec) {
-  if (asking_.has_value() && next_number_ == asking_->effective) take_shares();
+  if (pending_update_.has_value() && next_number_ == pending_update_->effective) take_update();
   if (spec.role.chunk_map == nullptr) spec.role.chunk_map = chunk_map_;
   enqueue(id,
           std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, options_.encoding));
   ++period_.operations;
   const bool long_enough =
       period_.operations >= kPeriodOperations && period_.chunks >= options_.balance_period * group_.stripes();
-  if (balancer_.has_value() && !asking_.has_value() && long_enough) ask_for_shares();
+  if (balancer_.has_value() && !pending_update_.has_value() && long_enough) begin_update();
 }
 
 void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
@@ -189,9 +190,10 @@ void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
   if (begun->chunks_left == 0) complete(begun);  // it has no elements, or none for this core's stripes
 }
 
-void WorkerCore::ask_for_shares() {
-  asking_ = Asking{.effective = next_number_ + kLead, .ask = group_.ask(asked_++)};
-  std::vector<int32_t>& measured = asking_->ask->measured;
+void WorkerCore::begin_update() {
+  pending_update_ =
+      PendingUpdate{.effective = next_number_ + kLead, .update = group_.weight_update(updates_begun_++)};
+  std::vector<int32_t>& measured = pending_update_->update->measured;
   OperationSpec spec;
   spec.type = DataType::kInt32;
   spec.tensors = {{measured.data(), measured.data(), measured.size()}};
@@ -200,18 +202,18 @@ void WorkerCore::ask_for_shares() {
   spec.deadline_us = INT64_MAX;  // operations that wait for it have theirs
   auto operation =
       std::make_unique<Operation>(next_number_, std::move(spec), options_.summands, options_.encoding);
-  asking_->signature = operation->signature();
+  pending_update_->signature = operation->signature();
   enqueue(kNoId, std::move(operation));
 }
 
-void WorkerCore::take_shares() {
-  NETSUM_ASSERT(asking_->ask->answered());
-  if (balancer_->take(asking_->ask->measured)) {
+void WorkerCore::take_update() {
+  NETSUM_ASSERT(pending_update_->update->answered());
+  if (balancer_->take(pending_update_->update->measured)) {
     chunk_map_ = std::make_shared<ChunkMap>(balancer_->weights());
     share_changes_.add();
     note_shares();
   }
-  asking_.reset();
+  pending_update_.reset();
   period_ = {};
   for (const auto& stripe : stripes_) group_.held_us(stripe->options().index).set(0);
   group_.active_us(options_.core).set(0);
@@ -230,22 +232,23 @@ Stripe::Limits WorkerCore::send_limits() const {
   Stripe::Limits limits = Stripe::kNoLimits;
   if (group_.stripes() == 1) return limits;
   for (size_t stream = 0; stream < limits.size(); ++stream) {
-    const Front now = front(stream);
-    limits[stream] = now.first == UINT64_MAX ? now.first : now.first + now.windows / 2;
+    const Progress now = progress(stream);
+    limits[stream] =
+        now.lowest_chunk == UINT64_MAX ? now.lowest_chunk : now.lowest_chunk + now.window_packets / 2;
   }
   return limits;
 }
 
-Front WorkerCore::front(size_t stream) const {
-  group_.note(options_.core, stream, own_front(stream));
-  return group_.front(stream);
+Progress WorkerCore::progress(size_t stream) const {
+  group_.note(options_.core, stream, own_progress(stream));
+  return group_.progress(stream);
 }
 
-Front WorkerCore::own_front(size_t stream) const {
-  Front now;
+Progress WorkerCore::own_progress(size_t stream) const {
+  Progress now;
   for (const auto& stripe : stripes_) {
-    now.first = std::min(now.first, stripe->next_chunk(stream));
-    now.windows += stripe->slots().window_packets(stream);
+    now.lowest_chunk = std::min(now.lowest_chunk, stripe->next_chunk(stream));
+    now.window_packets += stripe->slots().window_packets(stream);
   }
   return now;
 }
@@ -279,13 +282,13 @@ std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
     if (balancer_.has_value()) measure(stripe, now_us);
     complete_finished(&stripe);  // of zeros alone, behind what was sent last
   }
-  look_again_us_ = outbox_.empty() && waits_for_other_cores() ? now_us + kLookAgainUs : INT64_MAX;
+  recheck_us_ = outbox_.empty() && waits_for_other_cores() ? now_us + kRecheckUs : INT64_MAX;
   return outbox_;
 }
 
 bool WorkerCore::has_data_to_send() const {
-  return own_front(SlotLayout::kSums).first != UINT64_MAX ||
-         own_front(SlotLayout::kMoves).first != UINT64_MAX;
+  return own_progress(SlotLayout::kSums).lowest_chunk != UINT64_MAX ||
+         own_progress(SlotLayout::kMoves).lowest_chunk != UINT64_MAX;
 }
 
 // Or perhaps for the slowest of its own stripes.
@@ -350,7 +353,7 @@ void WorkerCore::on_tick(int64_t now_us) {
 
 int64_t WorkerCore::next_tick_us() const {
   if (!status_.ok()) return INT64_MAX;
-  int64_t next = look_again_us_;
+  int64_t next = recheck_us_;
   if (!operations_.empty() || !connected()) {
     for (const auto& stripe : stripes_) next = std::min(next, stripe->next_tick_us());
   }
@@ -364,8 +367,8 @@ void WorkerCore::complete(Operation* operation) {
     completions_.push_back(
         {ended.id, Status(), operation->number(), operation->course, finished_everywhere()});
   } else {
-    asking_->here = false;
-    asking_->ask->end();
+    pending_update_->here = false;
+    pending_update_->update->end();
   }
 }
 

@@ -92,15 +92,15 @@ class WorkerCore {
   void fail(const Status& status);
   const Status& status() const { return status_; }
   // No operation that was submitted is in progress.
-  bool idle() const { return waiting_.empty() && operations_.size() == (asks_here() ? 1u : 0u); }
+  bool idle() const { return waiting_.empty() && operations_.size() == (updates_here() ? 1u : 0u); }
   // As InFlight::visited().
   uint64_t operations_visited() const { return operations_.visited() + waiting_.visited(); }
-  // An operation of the ranks' own is in progress, here or at another core of the group.
-  bool asks_for_shares() const { return asking_.has_value() && !asking_->ask->answered(); }
+  // The all-reduce that updates the stripe weights is in flight, here or at another core of the group.
+  bool updates_weights() const { return pending_update_.has_value() && !pending_update_->update->answered(); }
 
-  // Of that operation: what its packets carry.
-  std::optional<uint32_t> signature_of_shares() const {
-    return asking_.has_value() ? std::optional(asking_->signature) : std::nullopt;
+  // The signature in the packets of that operation.
+  std::optional<uint32_t> signature_of_update() const {
+    return pending_update_.has_value() ? std::optional(pending_update_->signature) : std::nullopt;
   }
 
   // How often the weights have changed. Any thread.
@@ -119,24 +119,24 @@ class WorkerCore {
     uint64_t id;
     OperationSpec spec;
   };
-  // The ranks measure how the stripes advance during a period of operations. After the last of them, they start an
-  // operation of their own that adds up the measurements. Of the operations after it, the first kLead keep the weights. The
-  // next one has the new ones, and waits for them if it must. So all ranks change the weights at the same operation.
+  // The ranks measure how the stripes advance during a period of operations. After its last operation, they start an
+  // all-reduce that adds up the measurements. The first kLead operations after it keep the weights. The next one has the
+  // new weights, and waits for them if it must. So all ranks change the weights at the same operation.
   struct Period {
     uint64_t operations = 0;
     uint64_t chunks = 0;
   };
-  struct Asking {
+  struct PendingUpdate {
     uint64_t effective = 0;  // the number of the first operation with the new weights
-    std::shared_ptr<CoreGroup::Ask> ask;
+    std::shared_ptr<CoreGroup::WeightUpdate> update;
     uint32_t signature = 0;  // of the operation
     bool here = true;        // its operation has not ended here
   };
   static constexpr uint64_t kPeriodOperations = 4, kLead = 2;
   static constexpr uint64_t kAhead = 2;  // windows
-  // After which a core that waits for another one of its group looks how far that has come.
-  static constexpr int64_t kLookAgainUs = 50;
-  static constexpr uint64_t kNoId = UINT64_MAX;  // of the ranks' own operations
+  // After which a core that is held back by another one of its group reads that one's progress again.
+  static constexpr int64_t kRecheckUs = 50;
+  static constexpr uint64_t kNoId = UINT64_MAX;  // of updates of the weights
 
   Stripe* stripe_from(const Address& from);
   // Not if the next operation needs weights that the ranks have not agreed on yet. And if the weights adapt, an operation
@@ -145,18 +145,18 @@ class WorkerCore {
   void start(uint64_t id, OperationSpec spec);
   void start_waiting();
   void enqueue(uint64_t id, std::unique_ptr<Operation> operation);
-  void ask_for_shares();
-  void take_shares();
+  void begin_update();
+  void take_update();
   void note_shares();
   bool has_data_to_send() const;
   bool waits_for_other_cores() const;
   void measure(const Stripe& stripe, int64_t now_us);
   void complete(Operation* operation);
   bool complete_finished(Stripe* stripe);  // false: it has finished none
-  bool asks_here() const { return asking_.has_value() && asking_->here; }
-  Front own_front(size_t stream) const;
-  // Of all cores, after telling them this one's.
-  Front front(size_t stream) const;
+  bool updates_here() const { return pending_update_.has_value() && pending_update_->here; }
+  Progress own_progress(size_t stream) const;
+  // Of all cores, after noting this one's.
+  Progress progress(size_t stream) const;
   // Of each stream, the first chunk that no stripe may send yet.
   Stripe::Limits send_limits() const;
   uint64_t finished_everywhere() const;
@@ -168,11 +168,11 @@ class WorkerCore {
   std::vector<std::unique_ptr<Stripe>> stripes_;
   std::optional<ShareBalancer> balancer_;  // only if the weights adapt
   Period period_;
-  std::optional<Asking> asking_;
-  uint64_t asked_ = 0;                 // so often
+  std::optional<PendingUpdate> pending_update_;
+  uint64_t updates_begun_ = 0;
   std::vector<int64_t> looked_at_us_;  // by stripe of the job, while it is held back; 0: it is not
   int64_t active_since_us_ = 0;        // 0: no data is due
-  int64_t look_again_us_ = INT64_MAX;  // by collect(): whether other cores have come on
+  int64_t recheck_us_ = INT64_MAX;     // when collect() reads the progress of other cores again
   Counter share_changes_;
   size_t next_stripe_ = 0;  // where collect() goes on: every stripe gets its turn
   size_t last_from_ = 0;    // stripe of the last packet: packets come in runs

@@ -41,7 +41,7 @@ TEST(WorkerCore, OperationsWaitForTheWeightsThatTheyNeed) {
   options.stripe_weights = {1, 1};
   options.balance_period = 1;
   WorkerCore core(options);
-  EXPECT_FALSE(core.signature_of_shares().has_value());
+  EXPECT_FALSE(core.signature_of_update().has_value());
   std::vector<float> memory(10, 1.0F);
   constexpr uint64_t kOperations = 20;  // the ranks agree on new weights after the fourth
   for (uint64_t id = 0; id < kOperations; ++id) {
@@ -50,8 +50,8 @@ TEST(WorkerCore, OperationsWaitForTheWeightsThatTheyNeed) {
     spec.deadline_us = 1'000'000;
     core.submit(id, std::move(spec));
   }
-  EXPECT_TRUE(core.asks_for_shares());
-  EXPECT_NE(core.signature_of_shares().value_or(0), 0u);
+  EXPECT_TRUE(core.updates_weights());
+  EXPECT_NE(core.signature_of_update().value_or(0), 0u);
   EXPECT_FALSE(core.idle());
   EXPECT_EQ(core.next_tick_us(), 0);  // a HELLO
   // None is lost, whether it has begun or waits.

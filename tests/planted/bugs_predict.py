@@ -21,7 +21,7 @@ BUGS = [
     Bug("predict", "scales_not_signed", "lanes by different predictions may be added", PREDICTED,
         "(hash ^ step.chunk.agreed[i]) *", "(hash ^ 0 * step.chunk.agreed[i]) *", UNIT),
     Bug("predict", "sum_before_agreement", "a sum is delivered before it is known to be right", "src/worker/stripe_receive.cc",
-        "  const bool early = PredictedScales", "  const bool early = step.brief && PredictedScales", UNIT),
+        "  const bool early = PredictedScales", "  const bool early = step.no_result && PredictedScales", UNIT),
     Bug("predict", "too_large_is_sent", "a rank sends elements that do not fit into the predicted lanes", PREDICTED,
         "                     std::greater_equal<>());", "                     [](uint8_t, uint8_t) { return true; });", UNIT),
     Bug("predict", "repeated_without_lanes", "a contribution that had lanes is repeated without", EMPTY,

@@ -70,7 +70,7 @@ BUGS = [
         "  byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);\n", "  byte = static_cast<uint8_t>(byte ^ 0u << bit % 8);\n",
         "sim_lies_test Lies.BitsThatFlip*"),
     Bug("verify", "weights_unnamed", "nobody can tell the correction of weights from operations", CORE,
-        "  asking_->signature = operation->signature();\n", "", "worker_core_test"),
+        "  pending_update_->signature = operation->signature();\n", "", "worker_core_test"),
     Bug("verify", "low_scales_taken", "a rank takes scales below its own", VERIFIED,
         "own.begin(), std::greater_equal<>());", "own.begin(), [](int, int) { return true; });", "sim_lies_test Lies.ScalesBelow*"),
     Bug("verify", "high_scales_taken", "scales that no rank has are taken", VERIFIED,

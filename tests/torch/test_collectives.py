@@ -47,7 +47,7 @@ def same_bits(a, b):
     return a.dtype == b.dtype and torch.equal(bits(a), bits(b))
 
 
-# --- Moved bytes ------------------------------------------------------------------------------------------------
+# --- Byte transfers ------------------------------------------------------------------------------------------------
 
 
 def test_bytes_of_every_type_arrive():

@@ -16,15 +16,15 @@ OwnLanes EmptyPackets::own_lanes_of(const Step& step) const {
 
 void EmptyPackets::decide(bool discarded, Step* step) const {
   step->own = discarded ? OwnLanes::kNone : own_lanes_of(*step);
-  step->brief = results_ && step->has_lanes() && !step->together &&
-                (discarded || !step->operation->needs_result(step->chunk));
+  step->no_result = results_ && step->has_lanes() && !step->together &&
+                    (discarded || !step->operation->needs_result(step->chunk));
 }
 
 bool EmptyPackets::write(const Step& step, bool resent, bool discarded, netsum_fields* fields,
                          uint8_t* payload) const {
-  if (step.brief) fields->flags |= NETSUM_FLAG_BRIEF;
+  if (step.no_result) fields->flags |= NETSUM_FLAG_BRIEF;
   const bool absent = step.own != OwnLanes::kSent;
-  if (absent && contributions_ && (step.brief || !resent)) {
+  if (absent && contributions_ && (step.no_result || !resent)) {
     const netsum_be64 length = netsum_put64(fields->payload_bytes);
     std::memcpy(payload, &length, sizeof length);
     fields->flags |= NETSUM_FLAG_NO_LANES;
@@ -38,7 +38,7 @@ bool EmptyPackets::write(const Step& step, bool resent, bool discarded, netsum_f
 }
 
 const uint8_t* EmptyPackets::add_kept(const Step& step, const uint8_t* lanes) {
-  if (step.own != OwnLanes::kKept || step.brief) return lanes;
+  if (step.own != OwnLanes::kKept || step.no_result) return lanes;
   const size_t bytes = step.packet.payload_bytes;
   std::memcpy(total_.data(), lanes, bytes);
   step.operation->encode(step.chunk, step.packet, own_.data());

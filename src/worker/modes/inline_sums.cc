@@ -9,7 +9,7 @@ namespace netsum {
 bool InlineSums::is_for(const Operation& operation) const {
   // An aggregator adds one value of each of its members.
   const bool one_each = options_.summands <= options_.world_size || operation.is_of_partial_sums();
-  if (!one_each || !operation.is_of_values(options_.payload_bytes)) return false;
+  if (!one_each || !operation.may_be_inline(options_.payload_bytes)) return false;
   return options_.sums_values ||
          (options_.sums_partial_floats && operation.fits_floats(options_.payload_bytes));
 }

@@ -11,7 +11,7 @@ Lanes::Lanes(const StripeChunks& chunks, uint32_t payload_bytes) : chunks_(chunk
 
 Status Lanes::take(const Step& step, const uint8_t* lanes) {
   const Operation& operation = *step.operation;
-  if (step.brief) {
+  if (step.no_result) {
     operation.copy_own(step.chunk);
     return Status();
   }
