@@ -450,7 +450,7 @@ TEST(CompressionLifeTest, AStepThatFailsIsRepeatedAfterARegroup) {
     for (Own& own : all) {
       SCOPED_TRACE(own.compression->describe());
       const std::string& memory = own.compression->options().memory;
-      if (memory == "residual" && own.compression->compressor().promise().mean) {
+      if (memory == "residual" && own.compression->compressor().traits().mean) {
         step_and_check(*communicator, *own.compression, *own.tensor, gradient(rank, 1));
       } else {
         auto values = gradient(rank, 1);
@@ -467,8 +467,8 @@ TEST(CompressionLifeTest, AStepThatFailsIsRepeatedAfterARegroup) {
 class Boaster : public Compressor {
  public:
   std::string_view name() const override { return "boaster"; }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kNone, .biased = true, .needs_memory = false};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kNone, .biased = true, .needs_memory = false};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t /*count*/) const override {
     return {.type = DataType::kByte, .count = 64, .varies = true};

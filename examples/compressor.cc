@@ -17,8 +17,8 @@ class Alternate : public netsum::Compressor {
   std::string_view name() const override { return "alternate"; }
 
   // Payloads are numbers, which the network may add. What is not sent must be kept.
-  netsum::CompressionPromise promise() const override {
-    return {.summability = netsum::Summability::kLinear, .biased = true, .needs_memory = true};
+  netsum::CompressorTraits traits() const override {
+    return {.additivity = netsum::Additivity::kLinear, .biased = true, .needs_memory = true};
   }
   netsum::PayloadShape shape(const netsum::CompressionContext& /*context*/, size_t count) const override {
     return {.type = netsum::DataType::kFloat32, .count = (count + 1) / 2};
@@ -62,8 +62,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s RANK WORLD_SIZE root|aggregator HOST:PORT\n", argv[0]);
     return 2;
   }
-  // Whether it does what it promises, on random numbers: once, while you write it.
-  if (netsum::Status status = netsum::check_promises(Alternate(), 1); !status.ok()) return fail(status);
+  // Whether it has its traits, on random numbers: once, while you write it.
+  if (netsum::Status status = netsum::check_compressor(Alternate(), 1); !status.ok()) return fail(status);
 
   auto compression = netsum::Compression::make(std::make_shared<Alternate>(), {});
   if (!compression.ok()) return fail(compression.status());

@@ -20,27 +20,27 @@
 
 namespace netsum {
 
-// What may be added up. A payload is what a rank sends for one tensor in one step.
-enum class Summability : uint8_t {
+// How payloads may be added. A payload is what a rank sends for one tensor in one step.
+enum class Additivity : uint8_t {
   kInteger = 0,  // payloads are integers; decompress() takes their sum
   kLinear = 1,   // payloads are floating-point numbers; decompress() takes their sum
-  // Payloads are float32 and mostly zero, at places that differ between ranks. With CompressionPromise::mean, they are as long as the tensor.
-  kUnion = 2,
+  // Payloads are float32 and mostly zero, at places that differ between ranks. With CompressorTraits::mean, they are as long as the tensor.
+  kSparse = 2,
   kNone = 3,  // a payload has to be decompressed before anything is added
 };
-NETSUM_EXPORT std::string_view summability_name(Summability summability);
+NETSUM_EXPORT std::string_view additivity_name(Additivity additivity);
 
 // How payloads get from all ranks to all ranks.
 enum class CompressionPath : uint8_t {
   kDense = 0,  // an ordinary all-reduce: kInteger and kLinear
-  kUnion = 1,  // a sparse all-reduce: kUnion
+  kUnion = 1,  // a sparse all-reduce: kSparse
   kGather =
-      2,  // an all-gather; every rank decompresses all payloads: any summability. Of kUnion, indices and values travel
+      2,  // an all-gather; every rank decompresses all payloads: any additivity. Of kSparse, indices and values travel
 };
 NETSUM_EXPORT std::string_view compression_path_name(CompressionPath path);
 
-struct CompressionPromise {
-  Summability summability = Summability::kNone;
+struct CompressorTraits {
+  Additivity additivity = Additivity::kNone;
   // The expected value of what arrives is not what was compressed.
   bool biased = true;
   // Training does not converge unless what was not sent is kept for later steps.
@@ -75,18 +75,18 @@ struct PayloadShape {
   // Float32 numbers that travel beside the payload, such as a scale. Each is averaged over the ranks as a tensor of its own.
   size_t side_values = 0;
   // The payload is bytes (kByte), of which only a part may be used: its first 8 bytes say how many, these included, as a
-  // uint64_t of at least 8 and at most `count`. Only with Summability::kNone.
+  // uint64_t of at least 8 and at most `count`. Only with Additivity::kNone.
   bool varies = false;
 };
 
 // A method. Objects have no state and may be shared by tensors and threads: all that lasts is in a CompressedTensor, which
-// passes it in the context, and random numbers are functions of the context. Programs may derive their own. check_promises() tests one.
+// passes it in the context, and random numbers are functions of the context. Programs may derive their own. check_compressor() tests one.
 class NETSUM_EXPORT Compressor {
  public:
   virtual ~Compressor() = default;
 
   virtual std::string_view name() const = 0;
-  virtual CompressionPromise promise() const = 0;
+  virtual CompressorTraits traits() const = 0;
   // Of a tensor of `count` elements. Must depend on nothing of the context but `ranks` and `rows`.
   virtual PayloadShape shape(const CompressionContext& context, size_t count) const = 0;
 
@@ -108,8 +108,8 @@ class NETSUM_EXPORT Compressor {
   virtual void compress(const CompressionContext& context, std::span<const float> values,
                         std::span<const float> agreed, float* residual, void* payload, float* side) const = 0;
   // Writes the mean that the ranks have sent; on the path kGather called once for each rank in a step. `payload` is the sum of those of `contributions` ranks; or one payload, or the
-  // mean of several, with `contributions` 1. `side` is the mean of the side values. `residual` is null, unless the promise
-  // is late_residual and there is a memory.
+  // mean of several, with `contributions` 1. `side` is the mean of the side values. `residual` is null, unless the traits
+  // have late_residual and there is a memory.
   virtual void decompress(const CompressionContext& context, std::span<const float> agreed,
                           const void* payload, const float* side, int contributions, std::span<float> out,
                           float* residual) const = 0;
@@ -189,7 +189,7 @@ class NETSUM_EXPORT CompressedTensor {
   virtual ~CompressedTensor() = default;
 
   virtual size_t count() const = 0;
-  // Of what travels: on the path kGather, the payloads of a kUnion method are indices and values.
+  // Of what travels: on the path kGather, the payloads of a kSparse method are indices and values.
   virtual PayloadShape shape() const = 0;
   virtual size_t agreed_values() const = 0;
 
@@ -246,10 +246,10 @@ class NETSUM_EXPORT Compression {
                                                    size_t rows = 1) const = 0;
 };
 
-// Tests on random numbers, and on numbers that are not finite, whether a compressor keeps its promises: that sums of payloads
+// Tests on random numbers, and on numbers that are not finite, whether a compressor has its traits(): that sums of payloads
 // decompress to the mean, that residuals are what is missing, that what is unbiased is so, and that the same context gives
-// the same payload. kInvalidArgument names the promise that it breaks.
-NETSUM_EXPORT Status check_promises(const Compressor& compressor, uint64_t seed);
+// the same payload. kInvalidArgument names the trait that it lacks.
+NETSUM_EXPORT Status check_compressor(const Compressor& compressor, uint64_t seed);
 
 // Memory that compressed_all_reduce() keeps between calls. Tensors that are summed one after the other may share it.
 struct CompressionBuffers {

@@ -15,8 +15,8 @@ class BlockTopK : public Compressor {
       : k_(options.k), ratio_(options.ratio), block_(options.block) {}
 
   std::string_view name() const override { return "blocktopk"; }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kLinear, .biased = true, .needs_memory = true};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kLinear, .biased = true, .needs_memory = true};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.count = std::min(chosen(count) * block_, count)};

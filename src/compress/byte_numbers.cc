@@ -80,8 +80,8 @@ class ByteNumbers : public Compressor {
       : name_(name), numbers_(numbers), block_(block) {}
 
   std::string_view name() const override { return name_; }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kNone, .biased = true, .needs_memory = false};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kNone, .biased = true, .needs_memory = false};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.type = DataType::kByte, .count = scale_bytes(count) + count};

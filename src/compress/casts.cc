@@ -12,8 +12,8 @@ namespace {
 class Identity : public Compressor {
  public:
   std::string_view name() const override { return "none"; }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kLinear, .biased = false, .needs_memory = false};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kLinear, .biased = false, .needs_memory = false};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.count = count};
@@ -44,8 +44,8 @@ class Half : public Compressor {
 
   std::string_view name() const override { return type_ == DataType::kFloat16 ? "fp16" : "bf16"; }
   // Rounding to nearest has a bias, but one that changes its sign with the values.
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kLinear, .biased = true, .needs_memory = false};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kLinear, .biased = true, .needs_memory = false};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.type = type_, .count = count};

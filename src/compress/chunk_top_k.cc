@@ -30,8 +30,8 @@ class ChunkTopK : public Compressor {
       : chunk_(options.block), k_(options.k), ratio_(options.ratio) {}
 
   std::string_view name() const override { return "chunktopk"; }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kNone, .biased = true, .needs_memory = true};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kNone, .biased = true, .needs_memory = true};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.type = DataType::kByte, .count = stream_at(count) + stream_bytes(count)};

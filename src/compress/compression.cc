@@ -13,15 +13,15 @@
 
 namespace netsum {
 
-std::string_view summability_name(Summability summability) {
-  switch (summability) {
-    case Summability::kInteger:
+std::string_view additivity_name(Additivity additivity) {
+  switch (additivity) {
+    case Additivity::kInteger:
       return "integer";
-    case Summability::kLinear:
+    case Additivity::kLinear:
       return "linear";
-    case Summability::kUnion:
-      return "union";
-    case Summability::kNone:
+    case Additivity::kSparse:
+      return "sparse";
+    case Additivity::kNone:
       break;
   }
   return "none";
@@ -271,10 +271,10 @@ Status check_ranges(const CompressionOptions& options) {
 
 // Combinations that would give wrong results.
 Status check_memory(const Compressor& compressor, std::string_view memory) {
-  const CompressionPromise promise = compressor.promise();
+  const CompressorTraits traits = compressor.traits();
   const std::string method = quoted(compressor.name());
   if (memory == "none") {
-    if (!promise.needs_memory) return {};
+    if (!traits.needs_memory) return {};
     return invalid("the method " + method +
                    " needs a memory: without one, what it leaves out is lost for ever, and training "
                    "does not converge; use memory 'residual'");
@@ -287,17 +287,17 @@ Status check_memory(const Compressor& compressor, std::string_view memory) {
         " cannot use the memory 'momentum': only signs of a momentum are a method, 'signum'; let the "
         "optimizer have the momentum");
   }
-  if (!promise.mean && !promise.late_residual && !promise.needs_memory)
+  if (!traits.mean && !traits.late_residual && !traits.needs_memory)
     return invalid("the method " + method + " cannot use the memory " + quoted(memory) +
                    ": its result is not a mean of what the ranks send, so nothing defines what remains; use "
                    "memory 'none'");
-  if (!promise.biased)
+  if (!traits.biased)
     return invalid(
         "the method " + method + " cannot use the memory " + quoted(memory) +
         ": it is unbiased, so its errors cancel out by themselves, and fed back they may grow; use "
         "memory 'none'");
   const bool sends_elements =
-      promise.summability == Summability::kUnion && promise.mean && compressor.name() != "dcttopk";
+      traits.additivity == Additivity::kSparse && traits.mean && compressor.name() != "dcttopk";
   if (memory == "dgc" && !sends_elements)
     return invalid("the method " + method +
                    " cannot use the memory 'dgc', which clears the momentum of elements that were sent: its "
@@ -306,43 +306,42 @@ Status check_memory(const Compressor& compressor, std::string_view memory) {
 }
 
 Status check_path(const Compressor& compressor, CompressionPath path) {
-  const CompressionPromise promise = compressor.promise();
+  const CompressorTraits traits = compressor.traits();
   const std::string text = "the payloads of the method " + quoted(compressor.name()) +
-                           " (summability: " + std::string(summability_name(promise.summability)) +
+                           " (additivity: " + std::string(additivity_name(traits.additivity)) +
                            ") cannot take the path " + quoted(compression_path_name(path)) + ": ";
-  const bool is_union = promise.summability == Summability::kUnion;
-  const bool is_dense =
-      promise.summability == Summability::kInteger || promise.summability == Summability::kLinear;
+  const bool is_sparse = traits.additivity == Additivity::kSparse;
+  const bool is_dense = traits.additivity == Additivity::kInteger || traits.additivity == Additivity::kLinear;
   switch (path) {
     case CompressionPath::kDense:
       if (is_dense) return {};
       return invalid(text +
-                     (is_union
+                     (is_sparse
                           ? "as long as the tensor and mostly zero, they would save nothing; use path 'union'"
                           : "their sum means nothing; use path 'gather'"));
     case CompressionPath::kUnion:
-      if (is_union) return {};
+      if (is_sparse) return {};
       return invalid(text + "they have no zeros to leave out; use path " +
                      (is_dense ? "'dense'" : "'gather'"));
     case CompressionPath::kGather:
-      if (promise.late_residual)
+      if (traits.late_residual)
         return invalid(text + "what remains of a tensor follows from the sum of all; use path 'dense'");
-      if (!promise.mean)
+      if (!traits.mean)
         return invalid(text + "its result is not the mean of what single payloads mean" +
-                       (is_union ? "; use path 'union'" : "; use path 'dense'"));
+                       (is_sparse ? "; use path 'union'" : "; use path 'dense'"));
       return {};
   }
   return invalid("path is none of CompressionPath");
 }
 
-CompressionPath default_path(Summability summability) {
-  switch (summability) {
-    case Summability::kInteger:
-    case Summability::kLinear:
+CompressionPath default_path(Additivity additivity) {
+  switch (additivity) {
+    case Additivity::kInteger:
+    case Additivity::kLinear:
       return CompressionPath::kDense;
-    case Summability::kUnion:
+    case Additivity::kSparse:
       return CompressionPath::kUnion;
-    case Summability::kNone:
+    case Additivity::kNone:
       break;
   }
   return CompressionPath::kGather;
@@ -402,7 +401,7 @@ class MadeCompression : public Compression, public std::enable_shared_from_this<
       return nullptr;
     const CompressionContext context{.tensor = id, .step = 0, .rank = rank, .ranks = ranks, .rows = rows};
     const bool is_coded =
-        path_ == CompressionPath::kGather && compressor_->promise().summability == Summability::kUnion;
+        path_ == CompressionPath::kGather && compressor_->traits().additivity == Additivity::kSparse;
     return make_tensor(compressor_, make_memory(memory_, options_, count), count, context, is_coded);
   }
 
@@ -419,9 +418,9 @@ Result<std::shared_ptr<const Compression>> make(const Method* method,
                                                 std::shared_ptr<const Compressor> compressor,
                                                 CompressionOptions options) {
   if (options.memory.empty()) {
-    options.memory = method != nullptr                    ? method->memory
-                     : compressor->promise().needs_memory ? "residual"
-                                                          : "none";
+    options.memory = method != nullptr                   ? method->memory
+                     : compressor->traits().needs_memory ? "residual"
+                                                         : "none";
   }
   const auto* const memory = std::find_if(kMemories.begin(), kMemories.end(),
                                           [&](const auto& entry) { return entry.first == options.memory; });
@@ -441,7 +440,7 @@ Result<std::shared_ptr<const Compression>> make(const Method* method,
   if (Status status = check_unused(method, options.method, options.memory, options); !status.ok())
     return status;
   if (Status status = check_memory(*compressor, options.memory); !status.ok()) return status;
-  CompressionPath path = default_path(compressor->promise().summability);
+  CompressionPath path = default_path(compressor->traits().additivity);
   if (!options.path.empty()) {
     const auto* const named = std::find_if(kPaths.begin(), kPaths.end(), [&](CompressionPath candidate) {
       return compression_path_name(candidate) == options.path;

@@ -1,4 +1,4 @@
-// What goes with what, and whether promises are kept.
+// What goes with what, and whether compressors have their traits.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -76,8 +76,8 @@ TEST(CompressionTest, MethodsHaveTheirOwnMemoryAndPath) {
             "dcttopk ratio=0.01 k=0 block=256 count_senders=true decay=1, memory residual, path union");
   EXPECT_EQ(made({.method = "efsign"})->path(), CompressionPath::kDense);
   EXPECT_EQ(made({.method = "fp16", .path = "gather"})->path(), CompressionPath::kGather);
-  EXPECT_FALSE(made({.method = "randomk", .memory = "none"})->compressor().promise().biased);
-  EXPECT_TRUE(made({.method = "randomk"})->compressor().promise().biased);
+  EXPECT_FALSE(made({.method = "randomk", .memory = "none"})->compressor().traits().biased);
+  EXPECT_TRUE(made({.method = "randomk"})->compressor().traits().biased);
   EXPECT_EQ(compression_methods().size(), 31u);
 }
 
@@ -93,7 +93,7 @@ TEST(CompressionTest, UnknownNamesAreRefused) {
 
 TEST(CompressionTest, CombinationsThatWouldGiveWrongResultsAreRefused) {
   EXPECT_THAT(refusal_of({.method = "topk", .path = "dense"}),
-              AllOf(HasSubstr("'topk'"), HasSubstr("summability: union"), HasSubstr("use path 'union'")));
+              AllOf(HasSubstr("'topk'"), HasSubstr("additivity: sparse"), HasSubstr("use path 'union'")));
   EXPECT_THAT(refusal_of({.method = "randomk", .path = "union"}), HasSubstr("use path 'dense'"));
   EXPECT_THAT(refusal_of({.method = "efsign", .path = "gather"}), HasSubstr("use path 'dense'"));
   EXPECT_THAT(refusal_of({.method = "signsgd", .path = "gather"}), HasSubstr("use path 'dense'"));
@@ -182,7 +182,7 @@ TEST(CompressionTest, RandomNumbersAreFunctionsOfTheirKey) {
   EXPECT_NE(Random({1}).at(0), Random({1, 0}).at(0));
 }
 
-TEST(PromisesTest, BuiltInMethodsKeepTheirs) {
+TEST(TraitsTest, BuiltInMethodsKeepTheirs) {
   std::vector<CompressionOptions> all;
   for (const std::string_view method : compression_methods())
     all.push_back({.method = std::string(method), .threshold = method == "threshold" ? 0.25 : 0});
@@ -205,7 +205,7 @@ TEST(PromisesTest, BuiltInMethodsKeepTheirs) {
   for (const CompressionOptions& options : all) {
     const auto compression = made(options);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
-      const Status status = check_promises(compression->compressor(), seed);
+      const Status status = check_compressor(compression->compressor(), seed);
       EXPECT_TRUE(status.ok()) << compression->describe() << ": " << status.to_string();
     }
   }
@@ -252,12 +252,12 @@ class Liar : public Compressor {
   explicit Liar(Lie lie) : lie_(lie) {}
 
   std::string_view name() const override { return "liar"; }
-  CompressionPromise promise() const override {
+  CompressorTraits traits() const override {
     const bool is_gathered = lie_ == Lie::kLength || lie_ == Lie::kGatheredFinite;
     const bool is_union = lie_ == Lie::kOwnResidual;
-    return {.summability = is_gathered ? Summability::kNone
-                           : is_union  ? Summability::kUnion
-                                       : Summability::kLinear,
+    return {.additivity = is_gathered ? Additivity::kNone
+                          : is_union  ? Additivity::kSparse
+                                      : Additivity::kLinear,
             .biased = lie_ != Lie::kBias,
             .needs_memory = lie_ == Lie::kResidual || lie_ == Lie::kOwnResidual,
             .mean = lie_ != Lie::kOwnResidual};
@@ -279,7 +279,7 @@ class Liar : public Compressor {
       if (lie_ == Lie::kRepeat) sent[i] = value * (1 + 1e-3f * static_cast<float>(++calls_ % 7));
       if ((lie_ == Lie::kFinite || lie_ == Lie::kGatheredFinite) && !std::isfinite(value)) sent[i] = 0;
       if (residual == nullptr) continue;
-      residual[i] = promise().needs_memory || !std::isfinite(value) ? 0 : value - decoded(sent[i]);
+      residual[i] = traits().needs_memory || !std::isfinite(value) ? 0 : value - decoded(sent[i]);
     }
   }
   void decompress(const CompressionContext& /*context*/, std::span<const float> /*agreed*/,
@@ -299,9 +299,9 @@ class Liar : public Compressor {
   mutable uint32_t calls_ = 0;
 };
 
-TEST(PromisesTest, LiesAreFound) {
+TEST(TraitsTest, LiesAreFound) {
   using Lie = Liar::Lie;
-  const auto told = [](Lie lie) { return check_promises(Liar(lie), 1).to_string(); };
+  const auto told = [](Lie lie) { return check_compressor(Liar(lie), 1).to_string(); };
   EXPECT_EQ(told(Lie::kNone), "ok");
   EXPECT_THAT(told(Lie::kSum), AllOf(HasSubstr("'liar'"), HasSubstr("does not decompress to the mean")));
   EXPECT_THAT(told(Lie::kBias), HasSubstr("it is biased"));
@@ -314,7 +314,7 @@ TEST(PromisesTest, LiesAreFound) {
   EXPECT_THAT(told(Lie::kGatheredFinite), HasSubstr("not finite gets lost"));
 }
 
-TEST(PromisesTest, CompressorsOfProgramsAreChecked) {
+TEST(TraitsTest, CompressorsOfProgramsAreChecked) {
   const auto liar = std::make_shared<Liar>(Liar::Lie::kNone);
   const auto compression = Compression::make(liar, {});
   ASSERT_TRUE(compression.ok());

@@ -35,8 +35,8 @@ class CountSketch : public Compressor {
       : k_(options.k), ratio_(options.ratio), seed_(options.seed) {}
 
   std::string_view name() const override { return "countsketch"; }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kLinear,
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kLinear,
             .biased = true,
             .needs_memory = true,
             .late_residual = true,

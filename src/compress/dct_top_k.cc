@@ -58,10 +58,10 @@ class DctTopK : public Sparsifier {
   }
 
   std::string_view name() const override { return "dcttopk"; }
-  CompressionPromise promise() const override {
-    CompressionPromise promise = Sparsifier::promise();
-    promise.mean = !counts_senders_;
-    return promise;
+  CompressorTraits traits() const override {
+    CompressorTraits traits = Sparsifier::traits();
+    traits.mean = !counts_senders_;
+    return traits;
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.count = counts_senders_ ? 2 * count : count};

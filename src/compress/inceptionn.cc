@@ -29,8 +29,8 @@ class Inceptionn : public Compressor {
   explicit Inceptionn(float bound) : step_(2 * bound) {}
 
   std::string_view name() const override { return "inceptionn"; }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kNone, .biased = true, .needs_memory = true};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kNone, .biased = true, .needs_memory = true};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.type = DataType::kByte, .count = data_at(count) + count * sizeof(float), .varies = true};

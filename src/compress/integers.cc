@@ -68,9 +68,9 @@ class Integers : public AccumulatingCompressor {
   explicit Integers(const Form& form) : form_(form) {}
 
   std::string_view name() const override { return form_.name; }
-  CompressionPromise promise() const override {
+  CompressorTraits traits() const override {
     const bool is_biased = form_.is_nearest || form_.is_clipped;
-    return {.summability = Summability::kInteger, .biased = is_biased, .needs_memory = form_.is_clipped};
+    return {.additivity = Additivity::kInteger, .biased = is_biased, .needs_memory = form_.is_clipped};
   }
   PayloadShape shape(const CompressionContext& context, size_t count) const override {
     return {.type = DataType::kInt32, .count = fields(context).lanes(travelling(count))};

@@ -23,8 +23,8 @@ class Natural : public Compressor {
   Natural(uint64_t seed, bool is_random) : seed_(seed), is_random_(is_random) {}
 
   std::string_view name() const override { return "natural"; }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kNone, .biased = !is_random_, .needs_memory = false};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kNone, .biased = !is_random_, .needs_memory = false};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.type = DataType::kByte, .count = count + sizeof(float)};

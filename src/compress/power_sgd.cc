@@ -59,8 +59,8 @@ class PowerSgd : public Compressor {
   PowerSgd(size_t rank, uint64_t seed) : rank_(rank), seed_(seed) {}
 
   std::string_view name() const override { return "powersgd"; }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kLinear, .biased = true, .needs_memory = true};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kLinear, .biased = true, .needs_memory = true};
   }
   PayloadShape shape(const CompressionContext& context, size_t count) const override {
     return {.count = factors(context, count).q_values()};

@@ -25,8 +25,8 @@ class QuantileSketch : public Compressor {
       : buckets_(buckets), bits_(static_cast<uint32_t>(std::bit_width(buckets - 1))), seed_(seed) {}
 
   std::string_view name() const override { return "sketch"; }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kNone, .biased = true, .needs_memory = false};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kNone, .biased = true, .needs_memory = false};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.type = DataType::kByte, .count = means_bytes() + bytes_of_bits(bits_ * count)};

@@ -15,8 +15,8 @@ class RandomK : public Compressor {
       : k_(options.k), ratio_(options.ratio), seed_(options.seed), unbiased_(!has_memory) {}
 
   std::string_view name() const override { return "randomk"; }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kLinear, .biased = !unbiased_, .needs_memory = !unbiased_};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kLinear, .biased = !unbiased_, .needs_memory = !unbiased_};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.count = elements_to_send(count, k_, ratio_)};

@@ -36,9 +36,8 @@ class Signs : public Compressor {
 class EfSign : public Signs {
  public:
   std::string_view name() const override { return "efsign"; }
-  CompressionPromise promise() const override {
-    return {
-        .summability = Summability::kInteger, .biased = true, .needs_memory = true, .late_residual = true};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kInteger, .biased = true, .needs_memory = true, .late_residual = true};
   }
   void compress(const CompressionContext& context, std::span<const float> values,
                 std::span<const float> /*agreed*/, float* residual, void* payload,
@@ -70,9 +69,8 @@ class EfSign : public Signs {
 class OneBit : public Signs {
  public:
   std::string_view name() const override { return "onebit"; }
-  CompressionPromise promise() const override {
-    return {
-        .summability = Summability::kInteger, .biased = true, .needs_memory = true, .late_residual = true};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kInteger, .biased = true, .needs_memory = true, .late_residual = true};
   }
   // The sum of what is not negative, that of the rest, and how many there are of each, divided by the number of elements: their
   // means over the ranks give the scales of all elements together. (1 minus the one share has nothing left of a small other one
@@ -129,8 +127,8 @@ class SignVote : public Compressor {
   PayloadShape shape(const CompressionContext& context, size_t count) const override {
     return {.type = DataType::kInt32, .count = fields(context).lanes(count), .side_values = 1};
   }
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kInteger, .biased = true, .needs_memory = false, .mean = false};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kInteger, .biased = true, .needs_memory = false, .mean = false};
   }
   void compress(const CompressionContext& context, std::span<const float> values,
                 std::span<const float> /*agreed*/, float* /*residual*/, void* payload,

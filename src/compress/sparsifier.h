@@ -10,8 +10,8 @@ namespace netsum::compress {
 
 class Sparsifier : public Compressor {
  public:
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kUnion, .biased = true, .needs_memory = true};
+  CompressorTraits traits() const override {
+    return {.additivity = Additivity::kSparse, .biased = true, .needs_memory = true};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.count = count};

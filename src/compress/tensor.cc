@@ -26,8 +26,8 @@ class Tensor : public CompressedTensor {
         state_(compressor_->state_values(context, count), 0.0f),
         state_copy_(state_),
         context_(context),
-        is_union_(compressor_->promise().summability == Summability::kUnion),
-        late_(compressor_->promise().late_residual),
+        is_union_(compressor_->traits().additivity == Additivity::kSparse),
+        late_(compressor_->traits().late_residual),
         is_coded_(is_coded),
         uncoded_(is_coded ? count : 0),
         agreed_(compressor_->agreed_values(context, count), 0.0f) {

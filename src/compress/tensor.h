@@ -10,7 +10,7 @@
 
 namespace netsum::compress {
 
-// `is_coded`: the payloads of a kUnion method travel as indices and values.
+// `is_coded`: the payloads of a kSparse method travel as indices and values.
 std::unique_ptr<CompressedTensor> make_tensor(std::shared_ptr<const Compressor> compressor,
                                               std::unique_ptr<Memory> memory, size_t count,
                                               const CompressionContext& context, bool is_coded);

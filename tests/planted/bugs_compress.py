@@ -28,7 +28,7 @@ DCT_TEST = "compress_test DctTopKTest.TheLargestCoefficientsOfEachChunkAreSent"
 INDEX_CODING = "src/compress/index_coding.cc"
 INDEX_CODING_TEST = "compress_test IndexCodingTest.ValuesComeBackAtTheirPlaces"
 TENSOR = "src/compress/tensor.cc"
-PROMISES = "src/compress/promises.cc"
+CHECK = "src/compress/check_compressor.cc"
 PLAIN = "src/kernels/plain_select.cc"
 SELECT = "src/kernels/select.cc"
 LEVELS = "src/kernels/levels.cc"
@@ -37,7 +37,7 @@ API = "api/compression_api.cc"
 TOP_K = "compress_test MethodsTest.TopKSendsTheLargestElementsAndKeepsTheOthers"
 NOT_FINITE = "compress_test MethodsTest.NumbersThatAreNotFiniteArriveAndLeaveNothing"
 REFUSED = "compress_test CompressionTest.CombinationsThatWouldGiveWrongResultsAreRefused"
-LIES = "compress_test PromisesTest.LiesAreFound"
+LIES = "compress_test TraitsTest.LiesAreFound"
 ALL_RANKS = "compression_collective_test *WhatIsReceivedAndWhatRemains*"
 
 BUGS = [
@@ -136,7 +136,7 @@ BUGS = [
     Bug("compress", "nan_not_chosen", "a NaN that is not among the chosen elements is lost", RANDOM_K,
         "    if (!finite) sent[0]", "    if (false) sent[0]", NOT_FINITE),
     Bug("compress", "unbiased_without_its_factor", "random elements without a memory are not scaled", RANDOM_K,
-        "unbiased_ ? value * static_cast<float>(stratum) : value", "value", "compress_test PromisesTest.BuiltIn*"),
+        "unbiased_ ? value * static_cast<float>(stratum) : value", "value", "compress_test TraitsTest.BuiltIn*"),
     Bug("compress", "fields_without_room", "the sum of all ranks carries into the next field", "src/compress/fields.h",
         "std::bit_width(range)", "std::bit_width(range - 1)",
         "compress_test MethodsTest.FieldsHoldTheSumsOfAnyNumberOfRanks"),
@@ -199,17 +199,17 @@ BUGS = [
         "if (saved[i].values.size() != mine[i].values.size())", "if (saved[i].values.size() > mine[i].values.size())",
         "compress_test MemoryTest.AStateOfAnotherTensorOrMethodIsRefusedAndChangesNothing"),
     Bug("compress", "top_k_without_memory", "top-k may do without a memory", COMPRESSION,
-        "    if (!promise.needs_memory) return {};", "    return {};", REFUSED),
+        "    if (!traits.needs_memory) return {};", "    return {};", REFUSED),
     Bug("compress", "any_path", "sparse payloads may be summed as dense ones", COMPRESSION,
         "      if (is_dense) return {};", "      return {};", REFUSED),
     Bug("compress", "votes_are_gathered", "votes may be counted after they were turned into signs", COMPRESSION,
-        "      if (!promise.mean)\n        return invalid(text", "      if (false)\n        return invalid(text", REFUSED),
+        "      if (!traits.mean)\n        return invalid(text", "      if (false)\n        return invalid(text", REFUSED),
     Bug("compress", "unread_options", "options that nothing reads are accepted", COMPRESSION,
         "option.value == option.default_value || ", "true || ", "compress_test CompressionTest.OptionsThatNothingReadsAreRefused"),
-    Bug("compress", "lies_about_sums", "the check of promises adds nothing up", PROMISES,
+    Bug("compress", "lies_about_sums", "the check of traits adds nothing up", CHECK,
         "sums(inputs, rows), not_finite", "not_finite", LIES),
-    Bug("compress", "lies_about_bias", "the check of promises accepts what is biased", PROMISES,
-        "return promise_.biased ? Status() : ", "return true ? Status() : ", LIES),
+    Bug("compress", "lies_about_bias", "the check of traits accepts what is biased", CHECK,
+        "return traits_.biased ? Status() : ", "return true ? Status() : ", LIES),
     Bug("compress", "not_finite_stays", "what is not finite stays in the residual", SELECT,
         "      const auto is_gone = hn::Or(is_sent, hn::Gt(magnitude, infinity_or_nan));\n", "      const auto is_gone = is_sent;\n",
         "kernels_test *SelectTest*"),
@@ -245,14 +245,14 @@ BUGS = [
     Bug("compress", "no_code_is_a_gradient", "what cannot be decoded counts as zeros", TENSOR,
         "std::numeric_limits<float>::quiet_NaN());\n      payload", "0.0f);\n      payload",
         "compress_test CompressionTest.GatheredElementsTravelAsIndicesAndValues"),
-    Bug("compress", "gathered_lie_not_found", "payloads that cannot be added may lose a NaN", PROMISES,
+    Bug("compress", "gathered_lie_not_found", "payloads that cannot be added may lose a NaN", CHECK,
         "    for (const float special :",
-        "    if (promise_.summability == Summability::kNone) return {};\n    for (const float special :", LIES),
+        "    if (traits_.additivity == Additivity::kNone) return {};\n    for (const float special :", LIES),
     Bug("compress", "length_of_another_rank", "all payloads are taken to be as long as the first", API,
         "at += sizes[r];\n  }\n  for", "at += sizes[0];\n  }\n  for", ALL_RANKS),
     Bug("compress", "natural_is_biased", "natural rounds up too often", CODES,
         "hn::Sub(mantissa, hn::Set(df, 1.0f))", "hn::Sub(mantissa, hn::Set(df, 0.9f))",
-        "compress_test PromisesTest.BuiltInMethodsKeepTheirs"),
+        "compress_test TraitsTest.BuiltInMethodsKeepTheirs"),
     Bug("compress", "natural_loses_small_numbers", "what is below the last power of two is always 0", CODES,
         "hn::IfThenElseZero(is_least, hn::Set(di, kMostPowers))", "hn::IfThenElseZero(is_least, hn::Zero(di))", NATURAL_TEST),
     Bug("compress", "natural_rounds_alike", "all ranks round with the same random numbers", NATURAL,

@@ -524,17 +524,17 @@ def test_compressors_in_python_that_are_wrong_are_refused():
             return torch.float64, count
 
     class Unknown(alternate):
-        summability = "any"
+        additivity = "any"
 
     class Failing(alternate):
         def compress(self, values, payload, context):
             raise RuntimeError("out of ideas")
 
-    with pytest.raises(ValueError, match="'Square' breaks a promise: summability is linear"):
+    with pytest.raises(ValueError, match="'Square' does not have its traits: additivity is linear"):
         netsum.torch.check_compressor(Square())
     with pytest.raises(ValueError, match="Halves has payloads of a type"):
         netsum.torch.check_compressor(Halves())
-    with pytest.raises(ValueError, match="'linear', 'integer', 'union' or 'none'"):
+    with pytest.raises(ValueError, match="'linear', 'integer', 'sparse' or 'none'"):
         netsum.torch.check_compressor(Unknown())
 
     def on_rank(rank):

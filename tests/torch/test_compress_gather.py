@@ -304,7 +304,7 @@ def test_a_restored_state_of_codes_continues_with_the_same_bits(method):
 class Bytes(netsum.torch.Compressor):
     """Signs, four to a byte, with a scale of each rank: adding such bytes means nothing."""
 
-    summability = "none"
+    additivity = "none"
 
     def shape(self, count, context):
         return torch.uint8, 4 + count
@@ -323,7 +323,7 @@ def test_a_compressor_in_python_whose_payloads_are_bytes():
 
     def on_rank(rank):
         with pytest.raises(
-            ValueError, match=r"'Bytes' \(summability: none\) cannot take the path 'dense'.*use path 'gather'"
+            ValueError, match=r"'Bytes' \(additivity: none\) cannot take the path 'dense'.*use path 'gather'"
         ):
             netsum.torch.Compression(Chosen(), Bytes(), path="dense")
         with pytest.raises(ValueError, match=r"cannot take the path 'union'.*use path 'gather'"):
@@ -349,11 +349,11 @@ def test_a_compressor_that_adds_bytes_is_refused():
             return torch.float32, count + 4
 
     class Linear(Bytes):
-        summability = "linear"
+        summability = "linear"  # as in version 0.1
 
     with pytest.raises(ValueError, match=r"torch\.uint8 for 'none'"):
         netsum.torch.check_compressor(Float())
-    with pytest.raises(ValueError, match="not one of the summability 'linear'"):
+    with pytest.raises(ValueError, match="not one of the additivity 'linear'"):
         netsum.torch.check_compressor(Linear())
 
 

@@ -108,12 +108,12 @@ void bind_compression(py::module_& module) {
   module.def(
       "check_compressor",
       [](const py::object& compressor, uint64_t seed) {
-        const Status status = check_promises(*make_python_compressor(compressor), seed);
+        const Status status = check_compressor(*make_python_compressor(compressor), seed);
         if (!status.ok()) throw py::value_error(status.message());
       },
       py::arg("compressor"), py::arg("seed") = 1,
-      "Tests on random numbers whether a compressor keeps what it promises; raises ValueError with the "
-      "promise that it breaks.");
+      "Tests on random numbers whether a compressor has the traits that it declares; raises ValueError with "
+      "the one that it lacks.");
   py::class_<Handle>(module, "Compression")
       .def(py::init(&make_handle), py::arg("options"), py::arg("compressor") = py::none())
       .def_property_readonly(
@@ -124,7 +124,7 @@ void bind_compression(py::module_& module) {
       .def_readonly("is_python", &Handle::is_python)
       // Whether the result is the mean of what the ranks send, so that methods may take turns.
       .def_property_readonly(
-          "is_mean", [](const Handle& handle) { return handle.compression->compressor().promise().mean; })
+          "is_mean", [](const Handle& handle) { return handle.compression->compressor().traits().mean; })
       // Whether the ranks agree on maxima before they compress.
       .def_property_readonly("needs_maxima",
                              [](const Handle& handle) {

@@ -13,31 +13,38 @@ namespace {
 
 namespace py = pybind11;
 
-constexpr std::array kSummabilities = {Summability::kInteger, Summability::kLinear, Summability::kUnion,
-                                       Summability::kNone};
+constexpr std::array kAdditivities = {Additivity::kInteger, Additivity::kLinear, Additivity::kSparse,
+                                      Additivity::kNone};
 constexpr std::array kTypes = {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16, DataType::kInt32,
                                DataType::kByte};
 
 // Whether payloads of the type can be what the compressor says that they are.
-bool fits(DataType type, Summability summability) {
-  if (summability == Summability::kNone) return type == DataType::kByte;
-  return summability == Summability::kInteger ? type == DataType::kInt32 : is_floating(type);
+bool fits(DataType type, Additivity additivity) {
+  if (additivity == Additivity::kNone) return type == DataType::kByte;
+  return additivity == Additivity::kInteger ? type == DataType::kInt32 : is_floating(type);
+}
+
+// Classes written for version 0.1 have `summability` instead, which called sparse payloads "union".
+std::string additivity_of(const py::object& object) {
+  if (!py::hasattr(object, "summability")) return object.attr("additivity").cast<std::string>();
+  auto summability = object.attr("summability").cast<std::string>();
+  return summability == "union" ? "sparse" : summability;
 }
 
 class PythonCompressor : public Compressor {
  public:
   explicit PythonCompressor(const py::object& object)
       : object_(object), name_(object.attr("name").cast<std::string>()) {
-    const auto summability = object.attr("summability").cast<std::string>();
-    const auto* const known =
-        std::find_if(kSummabilities.begin(), kSummabilities.end(),
-                     [&](Summability one) { return summability == summability_name(one); });
-    if (known == kSummabilities.end())
-      throw py::value_error("the compressor " + name_ + " has the summability '" + summability +
-                            "'; it must be 'linear', 'integer', 'union' or 'none'");
-    promise_.summability = *known;
-    promise_.biased = object.attr("biased").cast<bool>();
-    promise_.needs_memory = object.attr("needs_memory").cast<bool>();
+    const auto additivity = additivity_of(object);
+    const auto* const known = std::find_if(kAdditivities.begin(), kAdditivities.end(), [&](Additivity one) {
+      return additivity == additivity_name(one);
+    });
+    if (known == kAdditivities.end())
+      throw py::value_error("the compressor " + name_ + " has the additivity '" + additivity +
+                            "'; it must be 'linear', 'integer', 'sparse' or 'none'");
+    traits_.additivity = *known;
+    traits_.biased = object.attr("biased").cast<bool>();
+    traits_.needs_memory = object.attr("needs_memory").cast<bool>();
     context_type_ = py::module_::import("types").attr("SimpleNamespace");
   }
   ~PythonCompressor() override {
@@ -49,23 +56,23 @@ class PythonCompressor : public Compressor {
   PythonCompressor& operator=(const PythonCompressor&) = delete;
 
   std::string_view name() const override { return name_; }
-  CompressionPromise promise() const override { return promise_; }
+  CompressorTraits traits() const override { return traits_; }
   PayloadShape shape(const CompressionContext& context, size_t count) const override {
     const py::gil_scoped_acquire locked;
     const auto shape = object_.attr("shape")(count, python_of(context)).cast<py::tuple>();
     const auto wanted = shape[0].cast<at::ScalarType>();
     const auto elements = shape[1].cast<size_t>();
-    if (promise_.summability == Summability::kUnion && elements != count)
+    if (traits_.additivity == Additivity::kSparse && elements != count)
       throw py::value_error("the compressor " + name_ + " has payloads of " + std::to_string(elements) +
                             " elements for tensors of " + std::to_string(count) +
-                            "; those of the summability 'union' are as long as the tensor");
+                            "; those of the additivity 'sparse' are as long as the tensor");
     for (const DataType type : kTypes) {
-      if (scalar_type(type) == wanted && fits(type, promise_.summability))
+      if (scalar_type(type) == wanted && fits(type, traits_.additivity))
         return {.type = type, .count = elements};
     }
     throw py::value_error(
-        "the compressor " + name_ + " has payloads of a type that is not one of the summability '" +
-        std::string(summability_name(promise_.summability)) +
+        "the compressor " + name_ + " has payloads of a type that is not one of the additivity '" +
+        std::string(additivity_name(traits_.additivity)) +
         "': use torch.int32 for 'integer', torch.uint8 for 'none', otherwise torch.float32, "
         "bfloat16 or float16");
   }
@@ -76,7 +83,7 @@ class PythonCompressor : public Compressor {
     const PayloadShape of_payload = shape(context, values.size());
     object_.attr("compress")(tensor_of(values.data(), values.size()), tensor_of(payload, of_payload),
                              python_of(context));
-    if (residual == nullptr || !promise_.biased) return;
+    if (residual == nullptr || !traits_.biased) return;
     const at::Tensor sent = at::empty({static_cast<int64_t>(values.size())});
     decompress(context, agreed, payload, side, 1, {sent.mutable_data_ptr<float>(), values.size()}, nullptr);
     const float* const part = sent.const_data_ptr<float>();
@@ -107,7 +114,7 @@ class PythonCompressor : public Compressor {
 
   py::object object_;
   std::string name_;
-  CompressionPromise promise_;
+  CompressorTraits traits_;
   py::object context_type_;
 };
 

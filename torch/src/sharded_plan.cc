@@ -26,14 +26,14 @@ at::Tensor narrowed(const at::Tensor& tensor, size_t at, size_t count) {
 
 std::string why_not_in_parts(const Compression& compression) {
   const Compressor& compressor = compression.compressor();
-  const CompressionPromise promise = compressor.promise();
+  const CompressorTraits traits = compressor.traits();
   if (compression.path() != CompressionPath::kDense)
     return "it takes the path '" + std::string(compression_path_name(compression.path())) +
            "', and a reduce-scatter takes only payloads of the path 'dense'";
-  if (promise.late_residual)
+  if (traits.late_residual)
     return "what remains of a tensor follows from the sum of all of it, and a rank receives that of one part "
            "only";
-  if (!promise.mean)
+  if (!traits.mean)
     return "its result is not the mean of what the ranks send, and FSDP scales what it gets as a mean";
   // Of any matrix: whether it keeps numbers is a matter of the method.
   constexpr size_t kRows = 32;

@@ -6,8 +6,8 @@ import torch
 class Compressor:
     """A method of compression. Derive from it, and pass an object to ``netsum.torch.compress(model, MyMethod())``.
 
-    summability: what may be done with the payloads of all ranks: "linear" (numbers that may be added), "integer" (int32 that may
-        be added), "union" (as "linear"; as long as the tensor, and mostly zero), or "none" (bytes that mean nothing when they are
+    additivity: how the payloads of all ranks may be added: "linear" (numbers that may be added), "integer" (int32 that may
+        be added), "sparse" (as "linear"; as long as the tensor, and mostly zero), or "none" (bytes that mean nothing when they are
         added: every rank gets those of all ranks, and decompresses each).
     biased: the expected value of what arrives is not what was compressed. Otherwise, no memory is kept.
     needs_memory: training does not converge unless what was not sent is kept for later steps.
@@ -19,7 +19,7 @@ class Compressor:
     `ranks` and `rows`.
     """
 
-    summability = "linear"
+    additivity = "linear"
     biased = True
     needs_memory = True
 

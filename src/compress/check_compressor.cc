@@ -1,4 +1,4 @@
-// Whether a compressor keeps its promises, on random numbers.
+// Whether a compressor has its traits, on random numbers.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -100,7 +100,7 @@ class Step {
   }
   // The mean that the ranks get.
   Values result() const {
-    if (compressor_.promise().summability == Summability::kNone) return mean_of_decompressed();
+    if (compressor_.traits().additivity == Additivity::kNone) return mean_of_decompressed();
     Payload sum = payloads_.front();
     if (sum.shape.type == DataType::kInt32) {
       for (size_t i = 0; i < sum.shape.count; ++i) {
@@ -193,7 +193,7 @@ bool is_finite(const Values& values) {
 class Check {
  public:
   Check(const Compressor& compressor, uint64_t seed)
-      : compressor_(compressor), promise_(compressor.promise()), random_({seed}) {}
+      : compressor_(compressor), traits_(compressor.traits()), random_({seed}) {}
 
   Status run() const {
     for (const auto [n, rows] : kSizes) {
@@ -203,13 +203,13 @@ class Check {
                                    sums(inputs, rows), not_finite(inputs, rows)})
         if (!status.ok()) return status;
     }
-    return promise_.biased ? Status() : unbiased(random_values(random_, 64, 0));
+    return traits_.biased ? Status() : unbiased(random_values(random_, 64, 0));
   }
 
  private:
-  Status broken(const std::string& promise, size_t n) const {
+  Status broken(const std::string& trait, size_t n) const {
     return {ErrorCode::kInvalidArgument, "the compressor '" + std::string(compressor_.name()) +
-                                             "' breaks a promise: " + promise + " (tensors of " +
+                                             "' does not have its traits: " + trait + " (tensors of " +
                                              std::to_string(n) + " elements)"};
   }
 
@@ -217,15 +217,15 @@ class Check {
     const Step step(compressor_, inputs, rows, 1);
     for (int rank = 0; rank < kRanks; ++rank) {
       const Payload& payload = step.payload(rank);
-      if (promise_.summability == Summability::kUnion &&
+      if (traits_.additivity == Additivity::kSparse &&
           (payload.shape.type != DataType::kFloat32 ||
-           (promise_.mean && payload.shape.count != inputs[0].size())))
-        return broken("summability is union, but payloads are not float32 tensors of the same length",
+           (traits_.mean && payload.shape.count != inputs[0].size())))
+        return broken("additivity is sparse, but payloads are not float32 tensors of the same length",
                       inputs[0].size());
       if (!payload.shape.varies) continue;
-      if (promise_.summability != Summability::kNone || payload.shape.type != DataType::kByte)
-        return broken("payloads vary in length, so they cannot be summed, but summability is " +
-                          std::string(summability_name(promise_.summability)),
+      if (traits_.additivity != Additivity::kNone || payload.shape.type != DataType::kByte)
+        return broken("payloads vary in length, so they cannot be summed, but additivity is " +
+                          std::string(additivity_name(traits_.additivity)),
                       inputs[0].size());
       uint64_t length = 0;
       if (payload.bytes.size() >= sizeof length) std::memcpy(&length, payload.bytes.data(), sizeof length);
@@ -246,12 +246,12 @@ class Check {
 
   Status residuals(const std::vector<Values>& inputs, size_t rows) const {
     // Otherwise nothing keeps them.
-    if ((!promise_.mean && !promise_.late_residual && !promise_.needs_memory) || !promise_.biased) return {};
+    if ((!traits_.mean && !traits_.late_residual && !traits_.needs_memory) || !traits_.biased) return {};
     const Values& input = inputs[0];
     Step step(compressor_, {input}, rows, 1);
     Values& residual = step.residual(0);
     Values sum = step.decompressed(step.payload(0), step.payload(0).side, 1,
-                                   promise_.late_residual ? residual.data() : nullptr);
+                                   traits_.late_residual ? residual.data() : nullptr);
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += residual[i];
     if (distance(sum, input, norm(input)) > 1e-6)
       return broken("what is sent and what remains are not together the tensor", input.size());
@@ -259,7 +259,7 @@ class Check {
   }
 
   Status sums(const std::vector<Values>& inputs, size_t rows) const {
-    if (promise_.summability == Summability::kNone || !promise_.mean) return {};
+    if (traits_.additivity == Additivity::kNone || !traits_.mean) return {};
     const Step step(compressor_, inputs, rows, 1);
     const Values side = step.mean_side();
     Values mean(inputs[0].size(), 0.0f);
@@ -273,7 +273,7 @@ class Check {
     const double tolerance =
         size_of(shape.type) == 2 ? 0x1p-8 : 1e-6;  // the mean is rounded to the type again
     if (distance(step.result(), mean, scale) > tolerance)
-      return broken("summability is " + std::string(summability_name(promise_.summability)) +
+      return broken("additivity is " + std::string(additivity_name(traits_.additivity)) +
                         ", but the sum of payloads does not decompress to the mean",
                     mean.size());
     return {};
@@ -287,7 +287,7 @@ class Check {
       bad[1].back() = special;
       Step step(compressor_, bad, rows, 1);
       if (is_finite(step.result())) return broken("a value that is not finite gets lost", inputs[0].size());
-      if ((promise_.mean || promise_.needs_memory) && promise_.biased && !promise_.late_residual &&
+      if ((traits_.mean || traits_.needs_memory) && traits_.biased && !traits_.late_residual &&
           !is_finite(step.residual(1)))
         return broken("a residual is not finite", inputs[0].size());
     }
@@ -317,14 +317,14 @@ class Check {
   }
 
   const Compressor& compressor_;
-  CompressionPromise promise_;
+  CompressorTraits traits_;
   Random random_;
 };
 
 }  // namespace
 }  // namespace compress
 
-Status check_promises(const Compressor& compressor, uint64_t seed) {
+Status check_compressor(const Compressor& compressor, uint64_t seed) {
   return compress::Check(compressor, seed).run();
 }
 
