@@ -8,6 +8,7 @@ import netsum.torch._group
 import pytest
 import ranks
 import torch.distributed as dist
+from local_updates import LocalUpdates
 from netsum.torch._buckets import Bucket
 from ranks import WORLD_SIZE
 from test_compress import COMPRESSED, SHAPES, Chosen, SlowTopK, backward, gradient_of, wrapped
@@ -80,7 +81,6 @@ SHARED = {
     "int8": {"rotated": True},
     "lanes8": {"rotated": True},
     "thc": {},
-    "thc_table": {},
     "powersgd": {},
 }
 
@@ -243,7 +243,7 @@ def test_an_average_of_weights_that_fails_leaves_those_before_it():
 
     def on_rank(rank):
         model = Chosen()
-        updates = netsum.torch.LocalUpdates(model, every=2, fragments=2, method="topk", ratio=0.1)
+        updates = LocalUpdates(model, every=2, fragments=2, method="topk", ratio=0.1)
         generator = torch.Generator().manual_seed(rank)
 
         def train():
@@ -270,7 +270,7 @@ def test_ranks_that_average_different_fragments_are_told_at_once():
 
     def on_rank(rank):
         model = Chosen(shapes={"one.weight": (4, 4), "other.weight": (4, 4)})
-        updates = netsum.torch.LocalUpdates(model, every=2, fragments=2)
+        updates = LocalUpdates(model, every=2, fragments=2)
         updates._steps = int(rank == 1)
         with pytest.raises((netsum.torch.Error, RuntimeError)):
             updates.step()

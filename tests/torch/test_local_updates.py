@@ -1,8 +1,8 @@
 """Local SGD and DiLoCo: against simulations, compressed, in fragments, saved and restored."""
 
-import netsum.torch
 import pytest
 import ranks
+from local_updates import LocalUpdates
 from test_compress_gather import chunk_top_k
 from torch.nn.parallel import DistributedDataParallel
 
@@ -59,7 +59,7 @@ def test_weights_are_those_of_a_simulation(outer):
     def on_rank(rank):
         model = make_model()
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-        local = netsum.torch.LocalUpdates(model, every=4, outer=outer)
+        local = LocalUpdates(model, every=4, outer=outer)
         calls = []
         for step in range(12):
             train_step(model, optimizer, rank, step)
@@ -77,7 +77,7 @@ def test_fragments_take_turns():
     def on_rank(rank):
         model = make_model()
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-        local = netsum.torch.LocalUpdates(model, every=6, fragments=3)
+        local = LocalUpdates(model, every=6, fragments=3)
         same = []
         for step in range(12):
             train_step(model, optimizer, rank, step)
@@ -104,7 +104,7 @@ def test_changes_are_compressed_and_learning_goes_on(settings):
         loss = lambda: nn.functional.mse_loss(model(x), torch.stack([x.sum(1), x[:, 0]], dim=1)).item()
         before = loss()
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-        local = netsum.torch.LocalUpdates(model, every=4, **settings)
+        local = LocalUpdates(model, every=4, **settings)
         assert settings["method"] in local.compression.describe()
         for step in range(120):
             train_step(model, optimizer, rank, step)
@@ -121,7 +121,7 @@ def test_a_change_that_is_not_finite_is_taken_back_everywhere():
     def on_rank(rank):
         model = make_model()
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-        local = netsum.torch.LocalUpdates(model, every=1)
+        local = LocalUpdates(model, every=1)
         train_step(model, optimizer, rank, 0)
         local.step()
         good = weights(model)
@@ -146,18 +146,18 @@ def test_a_restored_state_continues_with_the_same_bits():
                 local.step()
 
         model, copy = make_model(), make_model()
-        local = netsum.torch.LocalUpdates(model, every=3, outer=diloco, method="topk", ratio=0.1)
+        local = LocalUpdates(model, every=3, outer=diloco, method="topk", ratio=0.1)
         run(model, local, range(5))
         saved, at = local.state_dict(), weights(model)
         run(model, local, range(5, 9))
-        restored = netsum.torch.LocalUpdates(copy, every=3, outer=diloco, method="topk", ratio=0.1)
+        restored = LocalUpdates(copy, every=3, outer=diloco, method="topk", ratio=0.1)
         restored.load_state_dict(saved)
         for p, values in zip(copy.parameters(), at, strict=True):
             p.data.copy_(values)
         run(copy, restored, range(5, 9))
         for a, b in zip(weights(model), weights(copy), strict=True):
             assert torch.allclose(a, b, atol=1e-6)
-        other = netsum.torch.LocalUpdates(nn.Linear(3, 3), every=3, outer=diloco)
+        other = LocalUpdates(nn.Linear(3, 3), every=3, outer=diloco)
         with pytest.raises(ValueError, match="fragments of the shapes"):
             other.load_state_dict(saved)
 
@@ -167,10 +167,10 @@ def test_a_restored_state_continues_with_the_same_bits():
 def test_wrong_settings_are_refused():
     def on_rank(rank):
         with pytest.raises(TypeError, match="without DistributedDataParallel"):
-            netsum.torch.LocalUpdates(DistributedDataParallel(make_model()), every=2)
+            LocalUpdates(DistributedDataParallel(make_model()), every=2)
         for fragments in (0, 3):
             with pytest.raises(ValueError, match="between 1 and every"):
-                netsum.torch.LocalUpdates(make_model(), every=2, fragments=fragments)
+                LocalUpdates(make_model(), every=2, fragments=fragments)
 
     ranks.run(on_rank, world_size=SIZE)
 
@@ -186,9 +186,7 @@ def test_sparse_loco():
     def on_rank(rank):
         model = make_model()
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-        local = netsum.torch.LocalUpdates(
-            model, every=every, method="chunktopk", k=k, block=chunk, decay=decay, min_elements=0
-        )
+        local = LocalUpdates(model, every=every, method="chunktopk", k=k, block=chunk, decay=decay, min_elements=0)
         models = [make_model() for _ in range(SIZE)]
         optimizers = [torch.optim.SGD(m.parameters(), lr=LR) for m in models]
         anchors = weights(models[0])

@@ -2,9 +2,9 @@
 
 import copy
 
-import netsum.torch
 import pytest
 import ranks
+from one_bit_adam import OneBitAdam
 from test_compress import COMPRESSED, SHAPES, Chosen, batch, make_model
 from torch.nn.parallel import DistributedDataParallel
 
@@ -39,7 +39,7 @@ def averages(step):
 def test_the_warm_up_is_adam():
     def on_rank(rank):
         model, expected = Chosen(), Chosen()
-        optimizer = netsum.torch.OneBitAdam(model, LR, BETAS, EPS, warmup_steps=WARMUP)
+        optimizer = OneBitAdam(model, LR, BETAS, EPS, warmup_steps=WARMUP)
         adam = torch.optim.Adam(expected.parameters(), LR, BETAS, EPS)
         for step in range(WARMUP):
             take_step(optimizer, model, rank, step)
@@ -62,7 +62,7 @@ def one_bit(tensors):
 def test_momenta_are_those_of_a_simulation():
     def on_rank(rank):
         model = Chosen()
-        optimizer = netsum.torch.OneBitAdam(model, LR, BETAS, EPS, warmup_steps=WARMUP)
+        optimizer = OneBitAdam(model, LR, BETAS, EPS, warmup_steps=WARMUP)
         m, v, x = ({name: torch.zeros(s) for name, s in SHAPES.items()} for _ in range(3))
         kept = {name: [torch.zeros(SHAPES[name]) for _ in range(SIZE)] for name in COMPRESSED}
         for step in range(3 * WARMUP):
@@ -108,7 +108,7 @@ def losses_of(rank, make_optimizer, steps=150):
 def test_training_ends_near_the_loss_of_adam():
     def on_rank(rank):
         def optimizer(warmup):
-            return lambda model: netsum.torch.OneBitAdam(model, 0.01, warmup_steps=warmup)
+            return lambda model: OneBitAdam(model, 0.01, warmup_steps=warmup)
 
         return [losses_of(rank, optimizer(1000), 0), losses_of(rank, optimizer(1000)), losses_of(rank, optimizer(50))]
 
@@ -120,7 +120,7 @@ def test_training_ends_near_the_loss_of_adam():
 def test_a_step_that_is_not_finite_is_skipped_on_all_ranks():
     def on_rank(rank):
         model = Chosen()
-        optimizer = netsum.torch.OneBitAdam(model, LR, BETAS, EPS, warmup_steps=2)
+        optimizer = OneBitAdam(model, LR, BETAS, EPS, warmup_steps=2)
         for step in range(6):
             before = [p.detach().clone() for p in model.parameters()]
             for name, parameter in model.named_parameters():
@@ -138,7 +138,7 @@ def test_a_step_that_is_not_finite_is_skipped_on_all_ranks():
 def test_a_restored_state_continues():
     def on_rank(rank):
         models = [Chosen(), Chosen()]
-        first, second = (netsum.torch.OneBitAdam(m, LR, BETAS, EPS, warmup_steps=3) for m in models)
+        first, second = (OneBitAdam(m, LR, BETAS, EPS, warmup_steps=3) for m in models)
         for step in range(6):
             take_step(first, models[0], rank, step)
         models[1].load_state_dict(models[0].state_dict())
@@ -148,7 +148,7 @@ def test_a_restored_state_continues():
             take_step(second, models[1], rank, step)
         for mine, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
             assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-4 * LR)
-        other = netsum.torch.OneBitAdam(Chosen(shapes={"wide.weight": (30, 51)}), warmup_steps=3)
+        other = OneBitAdam(Chosen(shapes={"wide.weight": (30, 51)}), warmup_steps=3)
         with pytest.raises(
             ValueError, match=r"momenta of the shapes .*30, 50.* the model has parameters of \[\[30, 51\]\]"
         ):
@@ -160,10 +160,10 @@ def test_a_restored_state_continues():
 def test_wrong_settings_are_refused():
     def on_rank(rank):
         with pytest.raises(ValueError, match="warmup_steps is 0"):
-            netsum.torch.OneBitAdam(Chosen(), warmup_steps=0)
+            OneBitAdam(Chosen(), warmup_steps=0)
         with pytest.raises(ValueError, match="betas are"):
-            netsum.torch.OneBitAdam(Chosen(), betas=(0.9, 1.0), warmup_steps=1)
+            OneBitAdam(Chosen(), betas=(0.9, 1.0), warmup_steps=1)
         with pytest.raises(TypeError, match="without DistributedDataParallel"):
-            netsum.torch.OneBitAdam(DistributedDataParallel(Chosen()), warmup_steps=1)
+            OneBitAdam(DistributedDataParallel(Chosen()), warmup_steps=1)
 
     ranks.run(on_rank, world_size=SIZE)

@@ -13,8 +13,6 @@ from netsum.torch._C import Error, check_compressor, compression_methods
 from netsum.torch._compress import Compression, compress, compression_hook, reshard_compression_states
 from netsum.torch._compressor import Compressor
 from netsum.torch._hooks import EmbeddingRows, ddp_hook, sparse_ddp_hook
-from netsum.torch._local_updates import LocalUpdates
-from netsum.torch._one_bit_adam import OneBitAdam
 from netsum.torch._regroup import regroup
 from netsum.torch._sparse import sparse_all_reduce
 
@@ -23,8 +21,6 @@ __all__ = [
     "Compressor",
     "EmbeddingRows",
     "Error",
-    "LocalUpdates",
-    "OneBitAdam",
     "check_compressor",
     "compress",
     "compression_hook",

@@ -1,4 +1,4 @@
-"""What Compression takes for a bucket of DistributedDataParallel."""
+"""Tensors of a program in place of a bucket of DistributedDataParallel."""
 
 import torch
 

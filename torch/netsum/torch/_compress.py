@@ -13,6 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 import torch
 from netsum.torch import _C, _control, _group, _hooks, _reductions
+from netsum.torch._buckets import Bucket
 from netsum.torch._compressor import Compressor
 
 _VERSION = 1
@@ -38,8 +39,8 @@ class Compression:
             "topk" with a ratio of 1 %.
         warmup_steps: without compression (20). payoff: the part by which the predicted step must be shorter (0.05). critical_level: the index
             of the most lossy level while gradients change fast (1). residual_cap: the largest norm of what was not sent, in norms of the gradient (50).
-        trace: a file for all that decisions depend on, which ``netsum compression replay`` reads; with "{rank}" in its path, one of each rank.
-    options: of the method: ratio, k, sampled, block, rotated, count_senders, rank, fit, threshold, warmup_steps, levels, error_bound, buckets, seed, memory, path, decay, momentum, clip_norm.
+        trace: a file for all that decisions depend on, as lines of JSON; with "{rank}" in its path, one of each rank.
+    options: of the method and its memory (docs/compression.md), and `memory` and `path`.
 
     All ranks must create it alike. Settings or parameters that differ are a ValueError on all ranks.
     """
@@ -151,6 +152,26 @@ class Compression:
         if self._controller is not None:
             self._controller.load_state_dict(state["controller"])
         self._pass.forget()
+
+    @torch.no_grad()
+    def average(self, tensors):
+        """Averages tensors over the ranks in place, each compressed as the gradient of its parameter. Blocks.
+
+        tensors: pairs of a parameter and a tensor of its shape and type. All ranks pass the same parameters in the same order.
+        Each call is a pass: one that fails leaves what this rank keeps as it was before.
+        """
+        started = []
+        for dtype in dict.fromkeys(parameter.dtype for parameter, _ in tensors):
+            some = [(parameter, values) for parameter, values in tensors if parameter.dtype == dtype]
+            bucket = Bucket([parameter for parameter, _ in some])
+            for part, (_, values) in zip(bucket.gradients(), some, strict=True):
+                part.copy_(values)
+            started.append((self._reduce(bucket), bucket, some))
+        for future, bucket, some in started:
+            future.wait()
+            for part, (_, values) in zip(bucket.gradients(), some, strict=True):
+                values.copy_(part)
+        self._pass.end()
 
     def _reduce(self, bucket):
         buffer = bucket.buffer()

@@ -2,11 +2,10 @@
 
 import copy
 
+import netsum.torch
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
-from netsum.torch._buckets import Bucket
-from netsum.torch._compress import Compression
 from torch import nn
 
 
@@ -20,7 +19,8 @@ class LocalUpdates:
         ``lambda p: torch.optim.SGD(p, lr=0.7, momentum=0.9, nesterov=True)``.
     fragments: the parameters are averaged in so many parts, one after the other, at steps that are spread evenly (Streaming
         DiLoCo; Douillard et al., 2025; here without delay), so that no step waits for all of them. At most `every`.
-    method, settings: how the changes are compressed, as for Compression; by default not at all.
+    method, settings: how the changes are compressed, as for netsum.torch.Compression; by default not at all. SparseLoCo (Sarfi et al., 2025)
+        has method="chunktopk", k=64, block=4096, decay=0.95, and an outer optimizer without momentum.
 
     Call step() after every optimizer.step(), on all ranks. Buffers, such as those of batch norms, are not averaged. If a change is not
     finite on any rank, all ranks go back to the weights of their last average.
@@ -35,7 +35,7 @@ class LocalUpdates:
             raise ValueError(f"fragments is {fragments}; it must be between 1 and every, which is {every}")
         self._every = every
         self._steps = 0
-        self.compression = Compression(model, method, **settings)
+        self.compression = netsum.torch.Compression(model, method, **settings)
         parameters = [p for p in model.parameters() if p.requires_grad]
         size = -(-len(parameters) // fragments) if parameters else 1
         parts = [parameters[i : i + size] for i in range(0, len(parameters), size)]
@@ -76,29 +76,14 @@ class _Fragment:
         self._parameters = parameters
         self.anchors = [nn.Parameter(p.detach().clone()) for p in parameters]
         self._outer = outer(self.anchors) if outer is not None else torch.optim.SGD(self.anchors, lr=1.0)
-        # Each with the places of its parameters.
-        self._buckets = [
-            (
-                [i for i, p in enumerate(parameters) if p.dtype == dtype],
-                Bucket([p for p in parameters if p.dtype == dtype]),
-            )
-            for dtype in dict.fromkeys(p.dtype for p in parameters)
-        ]
 
     @torch.no_grad()
     def average(self, compression):
-        futures = []
-        for indices, bucket in self._buckets:
-            for index, change in zip(indices, bucket.gradients(), strict=True):
-                torch.sub(self.anchors[index], self._parameters[index], out=change)
-            futures.append(compression._reduce(bucket))
-        for future in futures:
-            future.wait()
-        compression._pass.end()  # the next one may be of another fragment
-        if all(bucket.buffer().isfinite().all() for _, bucket in self._buckets):
-            for indices, bucket in self._buckets:
-                for index, change in zip(indices, bucket.gradients(), strict=True):
-                    self.anchors[index].grad = change
+        changes = [anchor - parameter for anchor, parameter in zip(self.anchors, self._parameters, strict=True)]
+        compression.average(list(zip(self._parameters, changes, strict=True)))
+        if all(change.isfinite().all() for change in changes):
+            for anchor, change in zip(self.anchors, changes, strict=True):
+                anchor.grad = change
             self._outer.step()
         for parameter, anchor in zip(self._parameters, self.anchors, strict=True):
             parameter.copy_(anchor)

@@ -1,10 +1,9 @@
 """Adam whose momentum is compressed once its variance has settled: 1-bit Adam."""
 
+import netsum.torch
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
-from netsum.torch._buckets import Bucket
-from netsum.torch._compress import Compression
 
 
 class OneBitAdam(torch.optim.Optimizer):
@@ -17,7 +16,7 @@ class OneBitAdam(torch.optim.Optimizer):
     model: not in DistributedDataParallel; its weights must be the same on all ranks.
     lr, betas, eps: those of Adam. A scheduler may change `lr`.
     warmup_steps: at least 1. The paper takes 15 to 25 % of all steps, until the variance no longer changes much.
-    method, settings: how the momenta are compressed, as for Compression; "onebit" by default: signs and two scales.
+    method, settings: how the momenta are compressed, as for netsum.torch.Compression; "onebit" by default: signs and two scales.
 
     Call step() on all ranks. If an average is not finite, all ranks skip the step. A gradient that is None counts as zeros.
     """
@@ -36,11 +35,8 @@ class OneBitAdam(torch.optim.Optimizer):
         group = settings.get("group")
         self._warmup_steps = warmup_steps
         self._steps = 0
-        self._plain = Compression(model, "none", group=group)
-        self.compression = Compression(model, method, **settings)
-        self._buckets = [
-            Bucket([p for p in parameters if p.dtype == dtype]) for dtype in dict.fromkeys(p.dtype for p in parameters)
-        ]
+        self._plain = netsum.torch.Compression(model, "none", group=group)
+        self.compression = netsum.torch.Compression(model, method, **settings)
         for parameter in parameters:
             self.state[parameter]["exp_avg"] = torch.zeros_like(parameter)
             self.state[parameter]["exp_avg_sq"] = torch.zeros_like(parameter)
@@ -54,29 +50,22 @@ class OneBitAdam(torch.optim.Optimizer):
         is_warm = self._steps >= self._warmup_steps
         beta, beta_of_squares = self.param_groups[0]["betas"]
         compression = self.compression if is_warm else self._plain
-        futures = []
-        for bucket in self._buckets:
-            for parameter, mine in zip(bucket.parameters(), bucket.gradients(), strict=True):
-                gradient = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
-                mine.copy_(gradient)
-                if is_warm:
-                    torch.lerp(gradient, self.state[parameter]["exp_avg"], beta, out=mine)
-            futures.append(compression._reduce(bucket))
-        for future in futures:
-            future.wait()
-        compression._pass.end()
-        if not all(bucket.buffer().isfinite().all() for bucket in self._buckets):
+        averages = []
+        for parameter in self.param_groups[0]["params"]:
+            mine = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+            averages.append((parameter, mine.lerp_(self.state[parameter]["exp_avg"], beta) if is_warm else mine))
+        compression.average(averages)
+        if not all(average.isfinite().all() for _, average in averages):
             return loss
         self._steps += 1
-        for bucket in self._buckets:
-            for parameter, average in zip(bucket.parameters(), bucket.gradients(), strict=True):
-                state = self.state[parameter]
-                if is_warm:
-                    state["exp_avg"].copy_(average)
-                else:
-                    state["exp_avg"].lerp_(average, 1 - beta)
-                    state["exp_avg_sq"].mul_(beta_of_squares).addcmul_(average, average, value=1 - beta_of_squares)
-                self._update(parameter, state)
+        for parameter, average in averages:
+            state = self.state[parameter]
+            if is_warm:
+                state["exp_avg"].copy_(average)
+            else:
+                state["exp_avg"].lerp_(average, 1 - beta)
+                state["exp_avg_sq"].mul_(beta_of_squares).addcmul_(average, average, value=1 - beta_of_squares)
+            self._update(parameter, state)
         return loss
 
     def _update(self, parameter, state):
