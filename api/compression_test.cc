@@ -71,7 +71,6 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
       {.method = "int8"},
       {.method = "int4", .rotated = true},
       {.method = "thc", .block = 512},
-      {.method = "thc_table", .block = 512},
       {.method = "blocktopk", .ratio = 0.05, .block = 64},
       {.method = "powersgd"},
       {.method = "natural", .memory = "residual"},
@@ -261,13 +260,9 @@ void step_and_check(Communicator& communicator, const Compression& compression, 
 
 // Those whose ranks share random numbers.
 const CompressionOptions kOfSharedRandomNumbers[] = {
-    {.method = "randomk", .ratio = 0.1},
-    {.method = "countsketch", .ratio = 0.01},
-    {.method = "int8", .rotated = true},
-    {.method = "int4", .rotated = true},
-    {.method = "lanes8", .rotated = true},
-    {.method = "thc"},
-    {.method = "thc_table"},
+    {.method = "randomk", .ratio = 0.1},   {.method = "countsketch", .ratio = 0.01},
+    {.method = "int8", .rotated = true},   {.method = "int4", .rotated = true},
+    {.method = "lanes8", .rotated = true}, {.method = "thc"},
 };
 
 CommunicatorOptions options_at(const Aggregator& aggregator) {

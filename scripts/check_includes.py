@@ -24,6 +24,8 @@ DOORS = {
     "src/kernels": [API, "src/base", "wire"],
     "src/sparse": [API, "src/base", "src/kernels"],
     "src/compress": [API, "src/base", "src/kernels"],
+    "src/compress/methods": [API, "src/base", "src/kernels", "src/compress"],
+    "src/compress/control": [API, "src/base"],
     # What packets come and go as, and what decorates any driver. The drivers are folders of their own.
     "src/net": [API, "src/base"],
     "src/net/udp": [API, "src/base", "src/net"],

@@ -501,7 +501,7 @@ IN_ORDER = [
         help={
             "rate": "of the phases",
             "steps": "of a phase",
-            "trace": "file for the controller's trace: netsum compression replay",
+            "trace": "file for the controller's trace",
         },
         known={"dataplane": ["user", "xdp"]},
         joint=("system",),

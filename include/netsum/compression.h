@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "netsum/communicator.h"
@@ -50,6 +51,8 @@ struct CompressorTraits {
   // decompress() of a sum is the mean of what the payloads decompress to. A vote, for example, is not a mean. If false, the path
   // kGather is refused, and a residual is kept only with needs_memory or late_residual.
   bool mean = true;
+  // Of kSparse: what is sent stands at the places of the elements. If false, for example of coefficients, the memory "dgc" is refused.
+  bool in_place = true;
 };
 
 struct CompressionContext {
@@ -115,6 +118,7 @@ class NETSUM_EXPORT Compressor {
                           float* residual) const = 0;
 };
 
+// docs/compression.md has ranges and defaults, and which methods and memories read which options.
 struct CompressionOptions {
   // compression_methods() lists them.
   std::string method = "none";
@@ -123,46 +127,50 @@ struct CompressionOptions {
   std::string memory;
   // "dense", "union" or "gather". Empty: the method's own.
   std::string path;
-  // adaq, topk, sidco, blocktopk, randomk, countsketch, chunktopk, dcttopk: the share of the elements that is sent, above 0 and at most 1; at
-  // least one element.
+  // The share of the elements that is sent.
   double ratio = 0.01;
-  // topk, sidco, blocktopk, randomk, countsketch: elements that are sent, instead of a share; at most all. chunktopk, dcttopk: elements of every
-  // chunk. 0: `ratio` decides.
+  // Elements that are sent, or elements of every chunk. 0: `ratio` decides.
   uint64_t k = 0;
-  // topk: the threshold is estimated from a sample of large tensors, which is faster; the share is then approximate.
+  // The threshold is estimated from a sample of large tensors, which is faster; the share is then approximate.
   bool sampled = false;
-  // lanes8, int8, int4, thc, thc_table, u8bit, fp8_e4m3, fp8_e5m2: elements that share a scale; blocktopk: elements that are sent together. 1 to 4096.
-  // chunktopk: elements of a chunk; dcttopk: as well, a power of two, at most 256.
+  // Elements that share a scale, are sent together, or are a chunk.
   uint32_t block = 256;
-  // lanes8, int8, int4: every block is rotated before it is rounded, which evens out outliers; `block` is then a power of two.
+  // Every block is rotated before it is rounded, which evens out outliers.
   bool rotated = false;
-  // dcttopk: the sum of a coefficient is divided by the number of ranks that have sent it, as in DeMo, instead of by that of all ranks.
+  // Sums are divided by the number of ranks that have sent something, instead of by that of all ranks.
   bool count_senders = false;
-  // powersgd: the rank of the matrix that is sent, 1 to 1024; at most the number of rows or columns.
+  // The rank of the matrix that is sent.
   uint32_t rank = 4;
-  // sidco: the distribution of magnitudes that is assumed: "exponential"; "pareto", the generalised Pareto distribution; or
-  // "gamma", with the generalised Pareto distribution in later stages.
+  // The distribution of magnitudes that is assumed.
   std::string fit = "exponential";
-  // threshold: elements of at least this magnitude are sent. Above 0.
+  // Elements of at least this magnitude are sent.
   double threshold = 0;
-  // Memory "residual": by what the residual is multiplied in every step; 0 to 1.
+  // By what the residual is multiplied in every step.
   double decay = 1;
-  // Memories "dgc" and "momentum": the momentum, at least 0 and below 1. The optimizer must then have none.
+  // The optimizer must then have none.
   double momentum = 0.9;
-  // Memory "dgc": the gradient of a tensor is scaled down to this L2 norm, divided by the square root of the number of
-  // ranks. 0: not at all.
+  // The gradient of a tensor is scaled down to this L2 norm, divided by the square root of the number of ranks. 0: not at all.
   double clip_norm = 0;
-  // topk: the share falls from 25 % to `ratio`, exponentially, in so many steps.
+  // Steps in which the share falls from 25 % to `ratio`, exponentially.
   uint64_t warmup_steps = 0;
-  // qsgd: levels on either side of zero, 1 to 32767. 7 levels are 4 bits, 127 levels 8 bits, before they are summed.
+  // Levels on either side of zero, before they are summed.
   uint32_t levels = 7;
-  // inceptionn: no element is off by more than this. Above 0.
+  // No element is off by more than this.
   double error_bound = 0x1p-12;
-  // sketch: among how many quantile buckets elements are divided, 2 to 256. 16 buckets are 4 bits.
+  // Quantile buckets among which elements are divided.
   uint32_t buckets = 16;
   // Of random numbers; equal on all ranks.
   uint64_t seed = 1;
 };
+
+// A field of CompressionOptions by its name, for programs that read options from text or from another language.
+struct CompressionField {
+  std::string_view name;
+  std::variant<std::string CompressionOptions::*, double CompressionOptions::*,
+               uint64_t CompressionOptions::*, uint32_t CompressionOptions::*, bool CompressionOptions::*>
+      member;
+};
+NETSUM_EXPORT std::span<const CompressionField> compression_fields();
 
 // The names for CompressionOptions::method, in alphabetical order.
 NETSUM_EXPORT std::vector<std::string_view> compression_methods();

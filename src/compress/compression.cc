@@ -1,14 +1,12 @@
-// Methods by name, and which of them go with which memory and path.
+// Which methods go with which options, memory and path.
 #include "netsum/compression.h"
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdio>
 #include <utility>
 
 #include "src/compress/memory.h"
-#include "src/compress/methods.h"
+#include "src/compress/method.h"
 #include "src/compress/tensor.h"
 
 namespace netsum {
@@ -46,137 +44,12 @@ Status invalid(std::string why) {
   return {ErrorCode::kInvalidArgument, std::move(why)};
 }
 
-struct Method {
-  std::string_view name;
-  std::string_view memory;                    // without CompressionOptions::memory
-  std::array<std::string_view, 4> options{};  // those that the method itself has
-  MadeCompressor (*make)(const CompressionOptions& options, bool has_memory) = nullptr;
-};
-
 // The sums of 2^15 - 1 levels on either side of zero, of as many ranks, have 32 bits.
 constexpr int kMostRanks = 1 << 16;
 
-// In alphabetical order.
-constexpr std::array kMethods = {
-    Method{"adaq",
-           "residual",
-           {"ratio"},
-           [](const CompressionOptions& options, bool) { return make_adaptive_levels(options); }},
-    Method{
-        "bf16", "none", {}, [](const CompressionOptions&, bool) { return make_half(DataType::kBFloat16); }},
-    Method{"blocktopk",
-           "residual",
-           {"ratio", "k", "block"},
-           [](const CompressionOptions& options, bool) { return make_block_top_k(options); }},
-    Method{"chunktopk",
-           "residual",
-           {"ratio", "k", "block"},
-           [](const CompressionOptions& options, bool) { return make_chunk_top_k(options); }},
-    Method{"countsketch",
-           "residual",
-           {"ratio", "k", "seed"},
-           [](const CompressionOptions& options, bool) { return make_count_sketch(options); }},
-    Method{"dcttopk",
-           "residual",
-           {"ratio", "k", "block", "count_senders"},
-           [](const CompressionOptions& options, bool) { return make_dct_top_k(options); }},
-    Method{"dgc",
-           "dgc",
-           {"ratio", "k", "sampled", "warmup_steps"},
-           [](const CompressionOptions& options, bool) { return make_top_k(options); }},
-    Method{"efsign", "residual", {}, [](const CompressionOptions&, bool) { return make_ef_sign(); }},
-    Method{"fp16", "none", {}, [](const CompressionOptions&, bool) { return make_half(DataType::kFloat16); }},
-    Method{"fp8_e4m3",
-           "residual",
-           {"block"},
-           [](const CompressionOptions& options, bool) { return make_byte_numbers("fp8_e4m3", options); }},
-    Method{"fp8_e5m2",
-           "residual",
-           {"block"},
-           [](const CompressionOptions& options, bool) { return make_byte_numbers("fp8_e5m2", options); }},
-    Method{"inceptionn",
-           "residual",
-           {"error_bound"},
-           [](const CompressionOptions& options, bool) { return make_inceptionn(options); }},
-    Method{"int4",
-           "residual",
-           {"block", "rotated", "seed"},
-           [](const CompressionOptions& options, bool has_memory) {
-             return make_integers("int4", options, has_memory);
-           }},
-    Method{"int8",
-           "residual",
-           {"block", "rotated", "seed"},
-           [](const CompressionOptions& options, bool has_memory) {
-             return make_integers("int8", options, has_memory);
-           }},
-    Method{"lanes8",
-           "residual",
-           {"block", "rotated", "seed"},
-           [](const CompressionOptions& options, bool has_memory) {
-             return make_integers("lanes8", options, has_memory);
-           }},
-    Method{"natural", "none", {"seed"}, &make_natural},
-    Method{"none", "none", {}, [](const CompressionOptions&, bool) { return make_identity(); }},
-    Method{"onebit", "residual", {}, [](const CompressionOptions&, bool) { return make_one_bit(); }},
-    Method{"powersgd",
-           "residual",
-           {"rank", "seed"},
-           [](const CompressionOptions& options, bool) { return make_power_sgd(options); }},
-    Method{"qsgd",
-           "none",
-           {"levels", "seed"},
-           [](const CompressionOptions& options, bool) { return make_levels("qsgd", options); }},
-    Method{"randomk", "residual", {"ratio", "k", "seed"}, &make_random_k},
-    Method{"sidco",
-           "residual",
-           {"ratio", "k", "fit"},
-           [](const CompressionOptions& options, bool) { return make_sidco(options); }},
-    Method{"signsgd", "none", {}, [](const CompressionOptions&, bool) { return make_sign_vote(); }},
-    Method{"signum", "momentum", {}, [](const CompressionOptions&, bool) { return make_sign_vote(); }},
-    Method{"sketch",
-           "residual",
-           {"buckets", "seed"},
-           [](const CompressionOptions& options, bool) { return make_quantile_sketch(options); }},
-    Method{"terngrad",
-           "none",
-           {"seed"},
-           [](const CompressionOptions& options, bool) {
-             CompressionOptions one_level = options;
-             one_level.levels = 1;
-             return make_levels("terngrad", one_level);
-           }},
-    Method{"thc",
-           "residual",
-           {"block", "seed"},
-           [](const CompressionOptions& options, bool has_memory) {
-             return make_integers("thc", options, has_memory);
-           }},
-    Method{"thc_table",
-           "residual",
-           {"block", "seed"},
-           [](const CompressionOptions& options, bool has_memory) {
-             return make_integers("thc_table", options, has_memory);
-           }},
-    Method{"threshold",
-           "residual",
-           {"threshold"},
-           [](const CompressionOptions& options, bool) { return make_threshold(options); }},
-    Method{"topk",
-           "residual",
-           {"ratio", "k", "sampled", "warmup_steps"},
-           [](const CompressionOptions& options, bool) { return make_top_k(options); }},
-    Method{"u8bit",
-           "residual",
-           {"block"},
-           [](const CompressionOptions& options, bool) { return make_byte_numbers("u8bit", options); }},
-};
+// method, memory and path, which begin compression_fields().
+constexpr size_t kNamingFields = 3;
 
-constexpr std::array<std::pair<std::string_view, MemoryKind>, 4> kMemories = {
-    {{"none", MemoryKind::kNone},
-     {"residual", MemoryKind::kResidual},
-     {"dgc", MemoryKind::kDgc},
-     {"momentum", MemoryKind::kMomentum}}};
 constexpr std::array kPaths = {CompressionPath::kDense, CompressionPath::kUnion, CompressionPath::kGather};
 
 std::string quoted(std::string_view text) {
@@ -188,89 +61,56 @@ std::string quoted(std::string_view text) {
 
 std::string list_of_methods() {
   std::string list;
-  for (const Method& method : kMethods) {
+  for (const Method* const method : all_methods()) {
     if (!list.empty()) list += ", ";
-    list += method.name;
+    list += method->name;
   }
   return list;
 }
 
-// Options with their values as text. `memory`: the memory that has the option; empty: methods have it.
-struct Option {
-  std::string_view name;
-  std::string_view memory;
-  std::string value;
-  std::string default_value;
-};
-
-std::string text_of(double value) {
-  std::array<char, 40> text{};
-  std::snprintf(text.data(), text.size(), "%.17g", value);
-  return text.data();
+const MemoryForm* find_memory(std::string_view name) {
+  const auto all = memories();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
+  return found != all.end() ? &*found : nullptr;
 }
 
-std::vector<Option> list_options(const CompressionOptions& o) {
-  const CompressionOptions standard;
-  return {{"ratio", "", text_of(o.ratio), text_of(standard.ratio)},
-          {"k", "", std::to_string(o.k), std::to_string(standard.k)},
-          {"sampled", "", o.sampled ? "true" : "false", "false"},
-          {"block", "", std::to_string(o.block), std::to_string(standard.block)},
-          {"rotated", "", o.rotated ? "true" : "false", "false"},
-          {"count_senders", "", o.count_senders ? "true" : "false", "false"},
-          {"rank", "", std::to_string(o.rank), std::to_string(standard.rank)},
-          {"fit", "", o.fit, standard.fit},
-          {"threshold", "", text_of(o.threshold), text_of(standard.threshold)},
-          {"warmup_steps", "", std::to_string(o.warmup_steps), std::to_string(standard.warmup_steps)},
-          {"levels", "", std::to_string(o.levels), std::to_string(standard.levels)},
-          {"error_bound", "", text_of(o.error_bound), text_of(standard.error_bound)},
-          {"buckets", "", std::to_string(o.buckets), std::to_string(standard.buckets)},
-          {"seed", "", std::to_string(o.seed), std::to_string(standard.seed)},
-          {"decay", "residual", text_of(o.decay), text_of(standard.decay)},
-          {"momentum", "dgc", text_of(o.momentum), text_of(standard.momentum)},
-          {"momentum", "momentum", text_of(o.momentum), text_of(standard.momentum)},
-          {"clip_norm", "dgc", text_of(o.clip_norm), text_of(standard.clip_norm)}};
+template <class Options>
+bool has(const Options& options, std::string_view name) {
+  return std::any_of(options.begin(), options.end(),
+                     [&](const Option* option) { return option != nullptr && option->name == name; });
 }
-
-bool has_option(const Method* method, std::string_view memory, const Option& option) {
-  if (!option.memory.empty()) return option.memory == memory;
-  return method != nullptr &&
-         std::find(method->options.begin(), method->options.end(), option.name) != method->options.end();
+// Whether the method, which may be null, or the memory reads the option.
+bool is_read(const Method* method, const MemoryForm& memory, std::string_view name) {
+  return has(memory.options, name) || (method != nullptr && has(method->options, name));
 }
 
 // Options that nothing would read were meant for something else.
-Status check_unused(const Method* method, std::string_view name, std::string_view memory,
-                    const CompressionOptions& options) {
-  const std::vector<Option> all = list_options(options);
-  for (const Option& option : all) {
-    // Two memories may have an option of the same name.
-    const bool is_read = std::any_of(all.begin(), all.end(), [&](const Option& other) {
-      return other.name == option.name && has_option(method, memory, other);
-    });
-    if (option.value == option.default_value || is_read) continue;
-    return invalid(std::string(option.name) + " is " + option.value + ", but " +
-                   (option.memory.empty()
-                        ? "the method " + quoted(name)
-                        : "the memory " + quoted(memory) + " of the method " + quoted(name)) +
-                   " has no such option; leave it out");
+Status check_unused(const Method* method, const MemoryForm& memory, const CompressionOptions& options) {
+  for (const CompressionField& field : compression_fields().subspan(kNamingFields)) {
+    const std::string value = value_of(field, options);
+    if (value == value_of(field, CompressionOptions()) || is_read(method, memory, field.name)) continue;
+    const auto all = memories();
+    const bool is_of_memories = std::any_of(
+        all.begin(), all.end(), [&](const MemoryForm& one) { return has(one.options, field.name); });
+    return invalid(
+        std::string(field.name) + " is " + value + ", but " +
+        (is_of_memories ? "the memory " + quoted(memory.name) + " of the method " : "the method ") +
+        quoted(options.method) + " has no such option; leave it out");
   }
   return {};
 }
 
-Status check_ranges(const CompressionOptions& options) {
-  if (!(options.decay >= 0 && options.decay <= 1))
-    return invalid("decay is " + text_of(options.decay) + "; it must be between 0 and 1");
-  if (!(options.momentum >= 0 && options.momentum < 1))
-    return invalid("momentum is " + text_of(options.momentum) + "; it must be at least 0 and below 1");
-  if (!(options.clip_norm >= 0) || !std::isfinite(options.clip_norm))
-    return invalid("clip_norm is " + text_of(options.clip_norm) +
-                   "; it must be a positive number, or 0 for none");
-  if (options.k > 0 && options.warmup_steps > 0)
-    return invalid("k and warmup_steps are both set, but a warm-up lowers a share: use ratio instead of k");
+template <class Options>
+Status check_ranges(const Options& own, const CompressionOptions& options) {
+  for (const Option* const option : own) {
+    if (option == nullptr) break;
+    if (Status status = check_range(*option, options); !status.ok()) return status;
+  }
   return {};
 }
 
 // Combinations that would give wrong results.
-Status check_memory(const Compressor& compressor, std::string_view memory) {
+Status check_memory(const Method* made_of, const Compressor& compressor, std::string_view memory) {
   const CompressorTraits traits = compressor.traits();
   const std::string method = quoted(compressor.name());
   if (memory == "none") {
@@ -281,7 +121,7 @@ Status check_memory(const Compressor& compressor, std::string_view memory) {
   }
   // What it keeps is not what was not sent.
   if (memory == "momentum") {
-    if (compressor.name() == "signsgd") return {};
+    if (made_of != nullptr && made_of->takes_momentum) return {};
     return invalid(
         "the method " + method +
         " cannot use the memory 'momentum': only signs of a momentum are a method, 'signum'; let the "
@@ -296,8 +136,7 @@ Status check_memory(const Compressor& compressor, std::string_view memory) {
         "the method " + method + " cannot use the memory " + quoted(memory) +
         ": it is unbiased, so its errors cancel out by themselves, and fed back they may grow; use "
         "memory 'none'");
-  const bool sends_elements =
-      traits.additivity == Additivity::kSparse && traits.mean && compressor.name() != "dcttopk";
+  const bool sends_elements = traits.additivity == Additivity::kSparse && traits.mean && traits.in_place;
   if (memory == "dgc" && !sends_elements)
     return invalid("the method " + method +
                    " cannot use the memory 'dgc', which clears the momentum of elements that were sent: its "
@@ -347,32 +186,18 @@ CompressionPath default_path(Additivity additivity) {
   return CompressionPath::kGather;
 }
 
-// One name for each method, and default values of the options that nothing reads because of others.
-CompressionOptions canonical(CompressionOptions options) {
-  if (options.method == "dgc") options.method = "topk";
-  if (options.method == "signum") options.method = "signsgd";
-  if (options.method == "terngrad") {
-    options.method = "qsgd";
-    options.levels = 1;
-  }
-  const bool is_rounded_to_nearest = options.memory != "none" && !options.rotated &&
-                                     (options.method == "lanes8" || options.method == "int8" ||
-                                      options.method == "int4" || options.method == "natural");
-  if (is_rounded_to_nearest) options.seed = CompressionOptions().seed;
+// The same for all options that compute the same.
+CompressionOptions canonical(const Method* method, CompressionOptions options) {
+  if (method == nullptr) return options;
+  if (method->canonical != nullptr) method->canonical(options);
   if (options.k > 0) options.ratio = CompressionOptions().ratio;
   return options;
 }
 
-const Method* find_method(std::string_view name) {
-  const auto* const method = std::find_if(kMethods.begin(), kMethods.end(),
-                                          [&](const Method& candidate) { return candidate.name == name; });
-  return method != kMethods.end() ? method : nullptr;
-}
-
 class MadeCompression : public Compression, public std::enable_shared_from_this<MadeCompression> {
  public:
-  MadeCompression(std::shared_ptr<const Compressor> compressor, const Method* method, MemoryKind memory,
-                  CompressionPath path, CompressionOptions options)
+  MadeCompression(std::shared_ptr<const Compressor> compressor, const Method* method,
+                  const MemoryForm& memory, CompressionPath path, CompressionOptions options)
       : compressor_(std::move(compressor)),
         method_(method),
         memory_(memory),
@@ -383,15 +208,15 @@ class MadeCompression : public Compression, public std::enable_shared_from_this<
   CompressionPath path() const override { return path_; }
   const CompressionOptions& options() const override { return options_; }
   std::string describe() const override {
-    const CompressionOptions options = method_ != nullptr ? canonical(options_) : options_;
+    const CompressionOptions options = canonical(method_, options_);
     const Method* const method = method_ != nullptr ? find_method(options.method) : nullptr;
     std::string text = options.method;
-    for (const Option& option : list_options(options)) {
-      if (!has_option(method, options.memory, option)) continue;
+    for (const CompressionField& field : compression_fields().subspan(kNamingFields)) {
+      if (!is_read(method, memory_, field.name)) continue;
       text += ' ';
-      text += option.name;
+      text += field.name;
       text += '=';
-      text += option.value;
+      text += value_of(field, options);
     }
     return text + ", memory " + options_.memory + ", path " + options_.path;
   }
@@ -402,61 +227,72 @@ class MadeCompression : public Compression, public std::enable_shared_from_this<
     const CompressionContext context{.tensor = id, .step = 0, .rank = rank, .ranks = ranks, .rows = rows};
     const bool is_coded =
         path_ == CompressionPath::kGather && compressor_->traits().additivity == Additivity::kSparse;
-    return make_tensor(compressor_, make_memory(memory_, options_, count), count, context, is_coded);
+    return make_tensor(compressor_, memory_.make(options_, count), count, context, is_coded);
   }
 
  private:
   std::shared_ptr<const Compressor> compressor_;
   const Method* method_;  // null: a compressor of the program
-  MemoryKind memory_;
+  const MemoryForm& memory_;
   CompressionPath path_;
   CompressionOptions options_;
 };
 
-// `method` is null, or the compressor is made of it.
-Result<std::shared_ptr<const Compression>> make(const Method* method,
-                                                std::shared_ptr<const Compressor> compressor,
-                                                CompressionOptions options) {
-  if (options.memory.empty()) {
-    options.memory = method != nullptr                   ? method->memory
-                     : compressor->traits().needs_memory ? "residual"
-                                                         : "none";
-  }
-  const auto* const memory = std::find_if(kMemories.begin(), kMemories.end(),
-                                          [&](const auto& entry) { return entry.first == options.memory; });
-  if (memory == kMemories.end())
-    return invalid("memory is " + quoted(options.memory) +
-                   "; it must be 'none', 'residual', 'dgc' or 'momentum'");
-  if (method != nullptr && method->name == "dgc" && options.memory != "dgc")
-    return invalid("the method 'dgc' is topk with the memory 'dgc', and memory is " + quoted(options.memory) +
-                   "; leave memory out, or use the method 'topk'");
-  if (Status status = check_ranges(options); !status.ok()) return status;
-  if (compressor == nullptr) {
-    auto made = method->make(options, memory->second != MemoryKind::kNone);
-    if (!made.ok()) return made.status();
-    compressor = std::move(made).value();
-  }
-  options.method = method != nullptr ? method->name : compressor->name();
-  if (Status status = check_unused(method, options.method, options.memory, options); !status.ok())
-    return status;
-  if (Status status = check_memory(*compressor, options.memory); !status.ok()) return status;
-  CompressionPath path = default_path(compressor->traits().additivity);
-  if (!options.path.empty()) {
+std::string memory_of(const Method* method, const Compressor* compressor) {
+  if (method != nullptr) return std::string(method->memory);
+  return compressor->traits().needs_memory ? "residual" : "none";
+}
+
+// Resolves an empty path, too.
+Result<CompressionPath> path_of(const Compressor& compressor, std::string_view name) {
+  CompressionPath path = default_path(compressor.traits().additivity);
+  if (!name.empty()) {
     const auto* const named = std::find_if(kPaths.begin(), kPaths.end(), [&](CompressionPath candidate) {
-      return compression_path_name(candidate) == options.path;
+      return compression_path_name(candidate) == name;
     });
     if (named == kPaths.end())
-      return invalid("path is " + quoted(options.path) + "; it must be 'dense', 'union' or 'gather'");
+      return invalid("path is " + quoted(name) + "; it must be 'dense', 'union' or 'gather'");
     path = *named;
   }
-  if (options.count_senders && path == CompressionPath::kGather)
-    return invalid(
-        "count_senders is true, but the path 'gather' decompresses single payloads, in which the senders "
-        "cannot be counted; use path 'union', or leave count_senders out");
-  if (Status status = check_path(*compressor, path); !status.ok()) return status;
-  options.path = compression_path_name(path);
-  return std::shared_ptr<const Compression>(std::make_shared<MadeCompression>(
-      std::move(compressor), method, memory->second, path, std::move(options)));
+  if (Status status = check_path(compressor, path); !status.ok()) return status;
+  return path;
+}
+
+// What is known of a method's options before a compressor is made of them.
+Status check_options(const Method& method, const MemoryForm& memory, const CompressionOptions& options) {
+  if (method.memory_is_fixed && memory.name != method.memory) {
+    const CompressionOptions same = canonical(&method, options);
+    return invalid("the method " + quoted(method.name) + " is " + same.method + " with the memory " +
+                   quoted(method.memory) + ", and memory is " + quoted(memory.name) +
+                   "; leave memory out, or use the method " + quoted(same.method));
+  }
+  if (Status status = check_ranges(method.options, options); !status.ok()) return status;
+  if (method.conflict == nullptr) return {};
+  const std::string_view why = method.conflict(options);
+  return why.empty() ? Status() : invalid(std::string(why));
+}
+
+// `method` is null, or the compressor is made of it.
+Result<std::shared_ptr<const Compression>> make(const Method* method, CompressorPtr compressor,
+                                                CompressionOptions options) {
+  if (options.memory.empty()) options.memory = memory_of(method, compressor.get());
+  const MemoryForm* const memory = find_memory(options.memory);
+  if (memory == nullptr)
+    return invalid("memory is " + quoted(options.memory) +
+                   "; it must be 'none', 'residual', 'dgc' or 'momentum'");
+  options.method = method != nullptr ? method->name : compressor->name();
+  if (Status status = check_ranges(memory->options, options); !status.ok()) return status;
+  if (method != nullptr) {
+    if (Status status = check_options(*method, *memory, options); !status.ok()) return status;
+    compressor = method->make(options, memory->name != "none");
+  }
+  if (Status status = check_unused(method, *memory, options); !status.ok()) return status;
+  if (Status status = check_memory(method, *compressor, options.memory); !status.ok()) return status;
+  const auto path = path_of(*compressor, options.path);
+  if (!path.ok()) return path.status();
+  options.path = compression_path_name(*path);
+  return std::shared_ptr<const Compression>(
+      std::make_shared<MadeCompression>(std::move(compressor), method, *memory, *path, std::move(options)));
 }
 
 }  // namespace
@@ -464,7 +300,7 @@ Result<std::shared_ptr<const Compression>> make(const Method* method,
 
 std::vector<std::string_view> compression_methods() {
   std::vector<std::string_view> names;
-  for (const auto& method : compress::kMethods) names.push_back(method.name);
+  for (const auto* const method : compress::all_methods()) names.push_back(method->name);
   return names;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/compress/methods.h"
+#include "src/compress/finite.h"
 #include "src/kernels/select.h"
 
 namespace netsum::compress {
@@ -11,6 +11,8 @@ namespace {
 
 class NoMemory : public Memory {
  public:
+  NoMemory(const CompressionOptions& /*options*/, size_t /*count*/) {}
+
   const float* compensate(const float* gradient, int /*ranks*/) override { return gradient; }
   float* residual() override { return nullptr; }
   std::vector<CompressionState> state() override { return {}; }
@@ -18,8 +20,8 @@ class NoMemory : public Memory {
 
 class Residual : public Memory {
  public:
-  Residual(double decay, size_t count)
-      : decay_(static_cast<float>(decay)), residual_(count, 0.0f), copy_(count, 0.0f) {}
+  Residual(const CompressionOptions& options, size_t count)
+      : decay_(static_cast<float>(options.decay)), residual_(count, 0.0f), copy_(count, 0.0f) {}
 
   const float* compensate(const float* gradient, int /*ranks*/) override {
     constexpr size_t kPiece = 4096;  // which stays in the cache after it was copied
@@ -119,20 +121,37 @@ class Momentum : public Memory {
   std::vector<float> copy_;
 };
 
+constexpr Option kDecay = {
+    .name = "decay",
+    .range = "between 0 and 1",
+    .help = "by what the residual is multiplied in every step",
+    .allows = [](const CompressionOptions& o) { return o.decay >= 0 && o.decay <= 1; }};
+constexpr Option kMomentum = {
+    .name = "momentum",
+    .range = "at least 0 and below 1",
+    .help = "the momentum; the optimizer must then have none",
+    .allows = [](const CompressionOptions& o) { return o.momentum >= 0 && o.momentum < 1; }};
+constexpr Option kClipNorm = {
+    .name = "clip_norm",
+    .range = "a positive number, or 0 for none",
+    .help = "each tensor's gradient is scaled down to this L2 norm, divided by √N",
+    .allows = [](const CompressionOptions& o) { return o.clip_norm >= 0 && std::isfinite(o.clip_norm); }};
+
+template <class T>
+std::unique_ptr<Memory> make(const CompressionOptions& options, size_t count) {
+  return std::make_unique<T>(options, count);
+}
+
+constexpr std::array<MemoryForm, 4> kMemories = {
+    {{.name = "none", .make = make<NoMemory>},
+     {.name = "residual", .make = make<Residual>, .options = {&kDecay}},
+     {.name = "dgc", .make = make<Dgc>, .options = {&kMomentum, &kClipNorm}},
+     {.name = "momentum", .make = make<Momentum>, .options = {&kMomentum}}}};
+
 }  // namespace
 
-std::unique_ptr<Memory> make_memory(MemoryKind kind, const CompressionOptions& options, size_t count) {
-  switch (kind) {
-    case MemoryKind::kResidual:
-      return std::make_unique<Residual>(options.decay, count);
-    case MemoryKind::kDgc:
-      return std::make_unique<Dgc>(options, count);
-    case MemoryKind::kMomentum:
-      return std::make_unique<Momentum>(options, count);
-    case MemoryKind::kNone:
-      break;
-  }
-  return std::make_unique<NoMemory>();
+std::span<const MemoryForm> memories() {
+  return kMemories;
 }
 
 }  // namespace netsum::compress

@@ -2,11 +2,15 @@
 #ifndef NETSUM_SRC_COMPRESS_MEMORY_H_
 #define NETSUM_SRC_COMPRESS_MEMORY_H_
 
+#include <array>
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "netsum/compression.h"
+#include "src/compress/option.h"
 
 namespace netsum::compress {
 
@@ -30,14 +34,18 @@ class Memory {
   virtual std::vector<CompressionState> state() = 0;
 };
 
-enum class MemoryKind : uint8_t { kNone, kResidual, kDgc, kMomentum };
-
+// A kind of memory, as CompressionOptions::memory names it.
 // "none"; "residual": m <- decay m + g, of which the residual stays (Seide et al., Interspeech 2014); "dgc": momentum
 // correction and factor masking, u <- momentum u + g, v <- v + u; where v is sent, both become 0 (Lin et al., ICLR 2018). The
 // gradient is first scaled to an L2 norm of at most clip_norm / sqrt(N), for each tensor by itself, since other tensors are
 // not known yet; the paper takes the norm over all of them. "momentum": m <- momentum m + (1 - momentum) g is what is compressed, of
 // which nothing is taken away (Signum: Bernstein et al., ICML 2018).
-std::unique_ptr<Memory> make_memory(MemoryKind kind, const CompressionOptions& options, size_t count);
+struct MemoryForm {
+  std::string_view name;
+  std::unique_ptr<Memory> (*make)(const CompressionOptions& options, size_t count);
+  std::array<const Option*, 2> options{};  // null after the last
+};
+std::span<const MemoryForm> memories();
 
 }  // namespace netsum::compress
 

@@ -2,10 +2,10 @@
 
 from bug import Bug
 
-CONTROL = "src/compress/control.cc"
-ESTIMATES = "src/compress/control_estimates.cc"
-GUARDS = "src/compress/control_guards.cc"
-COST_MODEL = "src/compress/cost_model.cc"
+CONTROL = "src/compress/control/control.cc"
+ESTIMATES = "src/compress/control/control_estimates.cc"
+GUARDS = "src/compress/control/control_guards.cc"
+COST_MODEL = "src/compress/control/cost_model.cc"
 CONTROL_TEST = "compression_control_test ControlTest."
 
 BUGS = [

@@ -95,7 +95,6 @@ METHODS_WITH_RESIDUAL = {
     "int4": {"rotated": True},
     "lanes8": {},
     "thc": {},
-    "thc_table": {},
     "randomk": {"ratio": 0.1},
 }
 

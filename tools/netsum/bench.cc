@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "netsum/communicator.h"
+#include "src/compress/option_text.h"
 #include "tools/netsum/bench_local.h"
 #include "tools/netsum/bench_report.h"
 #include "tools/netsum/bench_worker.h"
-#include "tools/netsum/compression_text.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/subcommand.h"
@@ -135,7 +135,7 @@ void BenchCommand::declare_what() {
     add_setting(*app_, "--lane-bits", "lane_bits", values_);
   }
   if (settings_.collective == BenchCollective::kAllReduce) {
-    add_parsed(*app_, "--compress", settings_.compression, parse_compression,
+    add_parsed(*app_, "--compress", settings_.compression, compress::parse_compression,
                "Compress float32 tensors, and take their mean: a method, and its options behind commas, as\n"
                "in docs/compression.md. All ranks must have the same bits; the error is reported")
         ->type_name("METHOD[,OPTION=VALUE...]");

@@ -3,10 +3,12 @@
 #include <ATen/ATen.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "netsum/compression.h"
@@ -20,64 +22,36 @@ namespace {
 namespace py = pybind11;
 
 template <typename T>
-void set(T& field, const std::string& name, const py::handle& value, const char* type) {
+constexpr const char* kTypeName = "a whole number that is not negative";
+template <>
+constexpr const char* kTypeName<std::string> = "a name";
+template <>
+constexpr const char* kTypeName<double> = "a number";
+template <>
+constexpr const char* kTypeName<bool> = "a bool";
+
+template <typename T>
+void set(T& field, const std::string& name, const py::handle& value) {
   try {
     field = value.cast<T>();
   } catch (const py::cast_error&) {
-    throw py::type_error(name + " must be " + type + ", not " + py::repr(value).cast<std::string>());
+    throw py::type_error(name + " must be " + kTypeName<T> + ", not " + py::repr(value).cast<std::string>());
   }
 }
 
 CompressionOptions options_of(const py::dict& given) {
   CompressionOptions options;
-  for (const auto& [key, value] : given) {
-    const auto name = key.cast<std::string>();
-    if (name == "method") {
-      set(options.method, name, value, "a name");
-    } else if (name == "memory") {
-      set(options.memory, name, value, "a name");
-    } else if (name == "path") {
-      set(options.path, name, value, "a name");
-    } else if (name == "ratio") {
-      set(options.ratio, name, value, "a number");
-    } else if (name == "k") {
-      set(options.k, name, value, "a whole number that is not negative");
-    } else if (name == "sampled") {
-      set(options.sampled, name, value, "a bool");
-    } else if (name == "block") {
-      set(options.block, name, value, "a whole number that is not negative");
-    } else if (name == "rotated") {
-      set(options.rotated, name, value, "a bool");
-    } else if (name == "count_senders") {
-      set(options.count_senders, name, value, "a bool");
-    } else if (name == "rank") {
-      set(options.rank, name, value, "a whole number that is not negative");
-    } else if (name == "fit") {
-      set(options.fit, name, value, "a name");
-    } else if (name == "threshold") {
-      set(options.threshold, name, value, "a number");
-    } else if (name == "decay") {
-      set(options.decay, name, value, "a number");
-    } else if (name == "momentum") {
-      set(options.momentum, name, value, "a number");
-    } else if (name == "clip_norm") {
-      set(options.clip_norm, name, value, "a number");
-    } else if (name == "warmup_steps") {
-      set(options.warmup_steps, name, value, "a whole number that is not negative");
-    } else if (name == "levels") {
-      set(options.levels, name, value, "a whole number that is not negative");
-    } else if (name == "error_bound") {
-      set(options.error_bound, name, value, "a number");
-    } else if (name == "buckets") {
-      set(options.buckets, name, value, "a whole number that is not negative");
-    } else if (name == "seed") {
-      set(options.seed, name, value, "a whole number that is not negative");
-    } else {
-      throw py::type_error("compression has no option '" + name +
-                           "'; it has method, memory, path, ratio, k, sampled, block, rotated, "
-                           "count_senders, rank, fit, threshold, decay, momentum, clip_norm, "
-                           "warmup_steps, levels, error_bound, buckets and seed");
+  const auto fields = compression_fields();
+  for (const auto& item : given) {
+    const auto name = item.first.cast<std::string>();
+    const auto field =
+        std::find_if(fields.begin(), fields.end(), [&](const auto& one) { return one.name == name; });
+    if (field == fields.end()) {
+      std::string known;
+      for (const CompressionField& one : fields) known += (known.empty() ? "" : ", ") + std::string(one.name);
+      throw py::type_error("compression has no option '" + name + "'; it has " + known);
     }
+    std::visit([&](auto member) { set(options.*member, name, item.second); }, field->member);
   }
   return options;
 }

@@ -163,7 +163,6 @@ COMPRESSED = {
     "netsum-fp16": method("fp16"),
     "netsum-int8": method("int8"),
     "netsum-thc": method("thc", block=1024),
-    "netsum-thc-table": method("thc_table", block=1024),
     "netsum-fp8": method("fp8_e4m3"),
     "netsum-randomk-1%": method("randomk", ratio=0.01),
     "netsum-blocktopk-1%": method("blocktopk", ratio=0.01, block=64),
