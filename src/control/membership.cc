@@ -90,6 +90,8 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
       endpoint = aggregator;
       endpoint.port = parsed->port;
     }
+    // The sender's number of the link's interface is not ours.
+    if (endpoint.is_link_local() && aggregator.is_link_local()) endpoint.scope = aggregator.scope;
     membership.stripes.push_back(
         {endpoint.to_string(), stripe.embedded() ? static_cast<int>(stripe.owner_rank()) : kNoRank,
          stripe.embedded(), stripe.has_job() ? static_cast<uint16_t>(stripe.job()) : membership.job});

@@ -28,6 +28,17 @@ TEST(Membership, AWildcardIsTheAddressAtWhichTheAggregatorWasReached) {
   EXPECT_EQ(membership->stripes.at(0).endpoint, "10.0.0.9:5152");
 }
 
+TEST(Membership, LinkLocalAddressesAreOnTheLinkByWhichTheAggregatorWasReached) {
+  control::Ready ready = good();
+  ready.mutable_stripes(0)->set_endpoint("[fe80::2%92]:5152");
+  ready.add_stripes()->set_endpoint("[fd77::2]:5152");
+  const Address at = Address::parse("[fe80::9%7]:5151").value();
+  const Result<Membership> membership = to_membership(ready, at);
+  ASSERT_TRUE(membership.ok()) << membership.status().to_string();
+  EXPECT_EQ(membership->stripes.at(0).endpoint, "[fe80::2%7]:5152");
+  EXPECT_EQ(membership->stripes.at(1).endpoint, "[fd77::2]:5152");
+}
+
 // Whatever answers at the address: an error, not an abort.
 TEST(Membership, WhatCannotWorkIsRefused) {
   const auto expect_refused = [](const control::Ready& ready, const char* what) {

@@ -63,6 +63,10 @@ bool Address::is_loopback() const {
          ip[15] == 1;
 }
 
+bool Address::is_link_local() const {
+  return family == 6 && ip[0] == 0xFE && (ip[1] & 0xC0) == 0x80;
+}
+
 bool Address::is_wildcard() const {
   return valid() && std::all_of(ip.begin(), ip.end(), [](uint8_t b) { return b == 0; });
 }

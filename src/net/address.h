@@ -24,6 +24,8 @@ struct Address {
   bool valid() const { return family != 0; }
   bool is_loopback() const;
   bool is_wildcard() const;
+  bool is_link_local()
+      const;  // IPv6. Its scope is a number of this host's interfaces, which other hosts number otherwise
   std::string to_string() const;  // "10.0.0.1:5151", "[fe80::1%2]:5151"
 
   // Numeric addresses only: "10.0.0.1:5151", "[::1]:5151". An IPv4-mapped IPv6 address becomes the IPv4 one.
