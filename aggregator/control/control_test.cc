@@ -347,6 +347,7 @@ TEST_F(ControlTest, AnAggregatorThatIsNotThereIsSaidSo) {
   EXPECT_THAT(status.message(),
               HasSubstr("nothing answers at " + address_ + ": is `netsum aggregator` running"));
   EXPECT_THAT(status.message(), HasSubstr("NETSUM_AGGREGATOR"));
+  EXPECT_THAT(status.message(), HasSubstr("or rank 0")) << "which a job without an aggregator joins at";
   const auto asked = query_status(address_, "", {}, milliseconds(400));
   EXPECT_EQ(asked.status().code(), ErrorCode::kUnreachable);
 }

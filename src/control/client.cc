@@ -234,8 +234,7 @@ Status Client::timed_out() const {
     return ranks_missing(parameters_.job, stream_->missing(), parameters_.timeout.count());
   if (!last_error_.ok()) return last_error_;
   return {ErrorCode::kUnreachable, "nothing answered at " + parameters_.address + " within " +
-                                       describe_ms(parameters_.timeout.count()) +
-                                       ": is `netsum aggregator` running there? (NETSUM_AGGREGATOR)"};
+                                       describe_ms(parameters_.timeout.count()) + kStartWhatAnswers};
 }
 
 }  // namespace

@@ -83,9 +83,7 @@ ConnectionError explain(const std::string& address, const TlsOptions& tls, const
       (contains(text, "Socket closed") || contains(text, "reset by peer")))
     return hung_up(address, tls, quoted);
   if (contains(text, "failed to connect"))
-    return unreachable("nothing answers at " + address +
-                           ": is `netsum aggregator` running there? (NETSUM_AGGREGATOR)" + quoted,
-                       Retry::kYes);
+    return unreachable("nothing answers at " + address + kStartWhatAnswers + quoted, Retry::kYes);
   return unreachable("the connection to " + address + " broke" + quoted, Retry::kYes);
 }
 

@@ -22,6 +22,10 @@ struct ConnectionError {
   Retry retry = Retry::kYes;
 };
 
+// What to try if nothing answers at an address, which is that of an aggregator or of a job's rank 0.
+inline constexpr const char* kStartWhatAnswers =
+    ": is `netsum aggregator` running there (NETSUM_AGGREGATOR), or rank 0, if no aggregator is used?";
+
 // `failure` is the status of a call to `address` that the aggregator has not answered.
 ConnectionError explain(const std::string& address, const TlsOptions& tls, const grpc::Status& failure);
 
