@@ -536,10 +536,16 @@ def test_compressors_in_python_that_are_wrong_are_refused():
         netsum.torch.check_compressor(Halves())
     with pytest.raises(ValueError, match="'linear', 'integer', 'sparse' or 'none'"):
         netsum.torch.check_compressor(Unknown())
+    with pytest.raises(TypeError, match=r"an object of a class derived from .*this is <class .*Square"):
+        netsum.torch.check_compressor(Square)
+    with pytest.raises(NotImplementedError, match=r"Compressor must define compress\(self, values, payload, context\)"):
+        netsum.torch.check_compressor(netsum.torch.Compressor())
 
     def on_rank(rank):
         with pytest.raises(ValueError, match="cannot take the path 'union'"):
             netsum.torch.Compression(Chosen(), alternate(), path="union")
+        with pytest.raises(TypeError, match=r"an object of a class derived from .*this is <class .*Failing"):
+            netsum.torch.Compression(Chosen(), Failing)
         model = wrapped(Chosen())
         netsum.torch.compress(model, Failing())
         with pytest.raises(RuntimeError, match="out of ideas"):

@@ -139,6 +139,13 @@ at::ScalarType scalar_type(DataType type) {
 }
 
 std::shared_ptr<const Compressor> make_python_compressor(const py::object& object) {
+  const py::object base = py::module_::import("netsum.torch._compressor").attr("Compressor");
+  if (!py::isinstance(object, base))
+    throw py::type_error(
+        "a method of compression is a name or an object of a class derived from netsum.torch.Compressor, "
+        "such "
+        "as Mine(); this is " +
+        py::repr(object).cast<std::string>());
   return std::make_shared<PythonCompressor>(object);
 }
 

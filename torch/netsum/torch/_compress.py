@@ -219,9 +219,9 @@ class Compression:
         if entries:
             ranks = dist.get_world_size(self._group)
             mine = torch.tensor([entry.step() for entry in entries], dtype=torch.int64)
-            everyone = torch.empty(ranks * len(entries), dtype=torch.int64)
-            dist.all_gather_into_tensor(everyone, mine, group=self._group)
-            for entry, step in zip(entries, everyone.view(ranks, -1).amax(0).tolist(), strict=True):
+            everyone = [torch.empty_like(mine) for _ in range(ranks)]
+            dist.all_gather(everyone, mine, group=self._group)
+            for entry, step in zip(entries, torch.stack(everyone).amax(0).tolist(), strict=True):
                 if step != entry.step():
                     entry.set_step(step)
         self._pass.set_agreed()
@@ -564,7 +564,7 @@ def _make(settings, made):
     key = _key(settings)
     if key not in made:
         options = dict(settings)
-        own = options.pop("method") if isinstance(options.get("method"), Compressor) else None
+        own = None if isinstance(options.get("method"), str) else options.pop("method", None)
         compression = _C.Compression(options, own)
         made[key] = None if settings.get("method") == "none" else compression
     return made[key]

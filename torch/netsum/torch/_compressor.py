@@ -33,8 +33,8 @@ class Compressor:
 
     def compress(self, values, payload, context):
         """Writes the payload of the values, a float32 tensor of one dimension, which must not be changed."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.name} must define compress(self, values, payload, context)")
 
     def decompress(self, payload, contributions, out, context):
         """Writes the mean that the ranks have sent: `payload` is the sum of those of `contributions` ranks, or of one."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.name} must define decompress(self, payload, contributions, out, context)")
