@@ -1,42 +1,86 @@
-/* Sums a tensor over all ranks with the C API. Start one process per rank, as in all_reduce.cc:
+/* Sums two tensors at a time over all ranks with the C API, and goes on without a rank that is lost. Start one process for each
+ * rank, as in all_reduce.cc:
  *
  *   all_reduce_c 0 2 root 127.0.0.1:5150 &
  *   all_reduce_c 1 2 root 127.0.0.1:5150
  */
 #include <netsum/netsum.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { kCount = 100000 };
+enum { kSteps = 2, kCount = 100000, kFewer = 1000, kNobody = -1 };
+
+static int32_t numbers[kCount];
+static float few[kFewer];
 
 static int fail(const char* what, int code) {
   fprintf(stderr, "%s: %s: %s\n", what, netsum_code_name(code), netsum_last_error());
   return 1;
 }
 
-/* Sums the numbers of all ranks in place, and checks the sums. */
-static int sum_and_check(netsum_comm* comm, int rank, int world_size, int32_t* numbers) {
-  netsum_work* work = NULL;
+/* Two sums in flight, in place: the network sums the second while this rank waits for the first. */
+static int sum_both(netsum_comm* comm) {
+  const int rank = netsum_comm_rank(comm);
+  netsum_work* works[2] = {NULL, NULL};
   int code;
+  int other;
   int i;
   for (i = 0; i < kCount; ++i) numbers[i] = (rank + 1) * i;
-  code = netsum_all_reduce(comm, numbers, numbers, kCount, NETSUM_INT32, NETSUM_SUM, 0, &work);
-  if (code != NETSUM_OK) return fail("all_reduce", code);
-  /* Other work can be done here while the network sums. */
-  code = netsum_work_wait(work, -1);
-  netsum_work_free(work);
-  if (code != NETSUM_OK) return fail("wait", code);
+  for (i = 0; i < kFewer; ++i) few[i] = (float)i;
+  code = netsum_all_reduce(comm, numbers, numbers, kCount, NETSUM_INT32, NETSUM_SUM, 0, &works[0]);
+  if (code != NETSUM_OK) return code;
+  code = netsum_all_reduce(comm, few, few, kFewer, NETSUM_FLOAT32, NETSUM_SUM, 0, &works[1]);
+  /* Other work can be done here. The second is waited for first, so that the message of the first is the last error. */
+  other = code == NETSUM_OK ? netsum_work_wait(works[1], -1) : code;
+  code = netsum_work_wait(works[0], -1);
+  netsum_work_free(works[0]);
+  netsum_work_free(works[1]);
+  return code == NETSUM_OK ? other : code;
+}
 
+static int right(int world_size) {
+  int i;
   for (i = 0; i < kCount; ++i) {
-    const int32_t expected = world_size * (world_size + 1) / 2 * i;
-    if (numbers[i] != expected) {
-      fprintf(stderr, "element %d is %d, expected %d\n", i, (int)numbers[i], (int)expected);
+    if (numbers[i] != world_size * (world_size + 1) / 2 * i) return 0;
+  }
+  for (i = 0; i < kFewer; ++i) {
+    const float difference = few[i] - (float)(world_size * i);
+    if (difference > 1e-2f || difference < -1e-2f) return 0;
+  }
+  return 1;
+}
+
+/* The ranks that are left form a new job with numbers from 0 on. What was in flight must be summed again. */
+static int go_on_without(netsum_comm* comm) {
+  const int old = netsum_comm_rank(comm);
+  int code;
+  printf("rank %d: %s\n", old, netsum_last_error());
+  code = netsum_comm_regroup(comm, NULL, NULL);
+  if (code != NETSUM_OK) return code;
+  printf("rank %d is rank %d of %d now\n", old, netsum_comm_rank(comm), netsum_comm_world_size(comm));
+  return NETSUM_OK;
+}
+
+static int run(netsum_comm* comm, int rank_that_ends) {
+  const int rank = netsum_comm_rank(comm);
+  int code;
+  int step;
+  for (step = 0; step < kSteps; ++step) {
+    if (step > 0 && rank == rank_that_ends) _Exit(0);
+    code = sum_both(comm);
+    while (code == NETSUM_PEER_LOST) {
+      code = go_on_without(comm);
+      if (code == NETSUM_OK) code = sum_both(comm);
+    }
+    if (code != NETSUM_OK) return fail("all_reduce", code);
+    if (!right(netsum_comm_world_size(comm))) {
+      fprintf(stderr, "rank %d: wrong sums\n", netsum_comm_rank(comm));
       return 1;
     }
+    printf("rank %d: all sums of step %d are right\n", netsum_comm_rank(comm), step);
   }
-  printf("rank %d: all %d sums are right\n", rank, (int)kCount);
-
   /* Nobody leaves before everybody has its sums. */
   code = netsum_barrier(comm, 30000);
   return code == NETSUM_OK ? 0 : fail("barrier", code);
@@ -45,27 +89,24 @@ static int sum_and_check(netsum_comm* comm, int rank, int world_size, int32_t* n
 int main(int argc, char** argv) {
   netsum_comm_options options = {0};
   netsum_comm* comm = NULL;
-  int32_t* numbers;
+  const char* meeting = argc > 3 ? argv[3] : "";
   int code;
-  if (argc != 5) {
-    fprintf(stderr, "usage: %s RANK WORLD_SIZE root|aggregator HOST:PORT\n", argv[0]);
+  if (argc < 5 || argc > 6 || (strcmp(meeting, "root") != 0 && strcmp(meeting, "aggregator") != 0)) {
+    fprintf(stderr, "usage: %s RANK WORLD_SIZE root|aggregator HOST:PORT [RANK_THAT_ENDS]\n", argv[0]);
     return 2;
   }
   options.struct_size = sizeof(options);
   options.rank = atoi(argv[1]);
   options.world_size = atoi(argv[2]);
   options.job = "example";
-  if (strcmp(argv[3], "aggregator") == 0) {
+  if (strcmp(meeting, "aggregator") == 0) {
     options.aggregators = argv[4];
   } else {
     options.root = argv[4];
   }
   code = netsum_comm_connect(&options, &comm);
   if (code != NETSUM_OK) return fail("connect", code);
-
-  numbers = malloc(kCount * sizeof(*numbers));
-  code = numbers == NULL ? 1 : sum_and_check(comm, options.rank, options.world_size, numbers);
-  free(numbers);
+  code = run(comm, argc == 6 ? atoi(argv[5]) : kNobody);
   netsum_comm_close(comm);
   return code;
 }
