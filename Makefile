@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench profile results chaos check test soak test-asan test-tsan test-kernel lint format deb wheel install docs clean
+.PHONY: help setup build demo bench profile results chaos check test soak test-asan test-tsan test-kernel lint format deb wheel install docs tutorials clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,10 @@ wheel: setup ## Make a wheel of the Python package that runs on other machines, 
 
 install: build ## Install the library and the command under PREFIX=/usr/local
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)
+
+tutorials: setup ## Run the pages of docs/tutorial and compare what they print; the time of each (root for three; ONLY=sparse: one)
+	@scripts/install_wheel.sh
+	@.venv/bin/python -m pytest -q tests/tutorial $(if $(ONLY),-k $(ONLY)) --durations 0 --durations-min 1
 
 docs: ## Make a site of all pages and of the reference of C++, C and Python, in build/docs/site, and check it
 	@scripts/bootstrap.sh --docs

@@ -14,8 +14,8 @@ import check_main
 
 CEILINGS = {
     "lines of README.md": 90,
-    "pages of Markdown": 22,
-    "words in Markdown": 63_700,
+    "pages of Markdown": 27,
+    "words in Markdown": 66_900,
     "phrases to avoid, per 1000 words of Markdown": 1.5,
     "named types in production": 800,
 }

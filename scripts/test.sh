@@ -18,7 +18,7 @@ command_tests=(-n "$jobs" scripts tests/cli)
 torch_tests=(tests/torch)
 training_tests=(tests/torch/test_{compress,compress_gather,compress_sharded,control,local_updates,one_bit_adam,sharded_training,training}.py)
 failure_tests=(tests/torch/test_{compress_failures,errors,exit,failures,interruption,store}.py)
-rack_tests=(tests/chaos tests/install tests/deploy bench)
+rack_tests=(tests/chaos tests/install tests/deploy tests/tutorial bench)
 soak_tests=()
 case "$what" in
   all) ;;

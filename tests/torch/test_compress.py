@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-import re
+import runpy
 
 import netsum.torch
 import pytest
@@ -474,19 +474,13 @@ def test_rules_choose_by_the_kind_of_module():
     ranks.run(on_rank, world_size=2)
 
 
-def example_of_the_documentation():
-    """The class of docs/pytorch.md."""
-    text = (pathlib.Path(__file__).parents[2] / "docs/pytorch.md").read_text(encoding="utf-8")
-    [source] = re.findall(
-        r"```python\n(class \w+\(netsum\.torch\.Compressor\):.*?)\nnetsum\.torch\.check", text, re.DOTALL
-    )
-    names = {"netsum": netsum, "torch": torch}
-    exec(source, names)
-    return names["Alternate"]
+def example_of_the_tutorial():
+    """The class of docs/tutorial/alternate.py."""
+    return runpy.run_path(str(pathlib.Path(__file__).parents[2] / "docs/tutorial/alternate.py"))["Alternate"]
 
 
 def test_a_compressor_in_python():
-    alternate = example_of_the_documentation()()
+    alternate = example_of_the_tutorial()()
     netsum.torch.check_compressor(alternate)
 
     def on_rank(rank):
@@ -510,7 +504,7 @@ def test_a_compressor_in_python():
 
 
 def test_compressors_in_python_that_are_wrong_are_refused():
-    alternate = example_of_the_documentation()
+    alternate = example_of_the_tutorial()
 
     class Square(alternate):
         def compress(self, values, payload, context):

@@ -1,0 +1,128 @@
+"""The pages of docs/tutorial do what they say: every command runs, and prints what the page shows.
+
+A block ```sh is run by the page's bash, in the root of the repository, as by a reader who copies it. The block ```text after it
+shows all that it prints. The last command of a block ends with status 0, of a block ```sh fails with another. In what is
+shown, a number with a decimal point is measured, and any such number matches; a space is any number of spaces; `...` is any
+text, and a line of it any lines. (byexample and prysk need marks for this that readers would see.)
+"""
+
+import difflib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs/tutorial").glob("[1-9]*.md"))
+# What `make test` runs, too: it compiles two files, and no process of it loads PyTorch.
+SHORT = "3-programs.md"
+BLOCK = re.compile(r"^```(sh|sh fails|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MEASURED = re.compile(r"(?<![\d.])\d+\.\d+(?!\.?\d)")
+END = "-- end of the block:"
+
+
+def blocks_of(text):
+    """Yields (line, commands, whether they succeed, what they print or None)."""
+    found = list(BLOCK.finditer(text))
+    for block, following in zip(found, [*found[1:], None], strict=True):
+        kind, commands = block.groups()
+        if kind == "text":
+            continue
+        between = text[block.end() : following.start()] if following else ""
+        shown = following.group(2) if following and following.group(1) == "text" and not between.strip() else None
+        yield text.count("\n", 0, block.start()) + 2, commands, kind == "sh", shown
+
+
+def pattern_of(shown):
+    """A regular expression for what may be printed."""
+    lines = []
+    for line in shown.splitlines():
+        if line.strip() == "...":
+            lines.append(r"(?:.*\n)*")
+            continue
+        parts = [r"\d+\.\d+".join(map(re.escape, MEASURED.split(part))) for part in line.split("...")]
+        lines.append(re.sub(r"(?:\\ )+", " +", ".*".join(parts)) + r" *\n")
+    return "".join(lines)
+
+
+class Shell:
+    """A bash that runs one block after the other, and what it started in the background until the page ends."""
+
+    def __init__(self, folder):
+        self._script = folder / "block.sh"
+        kept = [name for name in os.environ if not name.startswith("NETSUM_") or name == "NETSUM_RACK_DIR"]
+        environment = {name: os.environ[name] for name in kept} | {"PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
+        self._bash = subprocess.Popen(
+            ["bash"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.killpg(self._bash.pid, signal.SIGTERM)
+        self._bash.communicate(timeout=60)
+
+    def run(self, commands):
+        """Returns what is printed, and the status of the last command."""
+        self._script.write_text(commands, encoding="utf-8")
+        self._bash.stdin.write(f'. {self._script} < /dev/null; echo "{END} $?"\n')
+        self._bash.stdin.flush()
+        printed = ""
+        for line in self._bash.stdout:
+            before, ended, status = line.partition(END)
+            if ended:
+                return printed + before, int(status)
+            printed += line
+        raise AssertionError(f"the shell has ended; before: {printed}")
+
+
+def run_page(page, folder):
+    text = page.read_text(encoding="utf-8")
+    with Shell(folder) as shell:
+        for line, commands, succeeds, shown in blocks_of(text):
+            printed, status = shell.run(commands)
+            where = f"{page.relative_to(ROOT)}:{line}: {commands}"
+            print(f"{where}{printed}")  # pytest -rP shows it, for whoever updates the page
+            assert (status == 0) == succeeds, f"{where}\nended with status {status}:\n{printed}"
+            if shown is not None and not re.fullmatch(pattern_of(shown), printed):
+                difference = difflib.ndiff(shown.splitlines(), printed.splitlines())
+                pytest.fail(f"{where}\nshown (-) and printed (+):\n" + "\n".join(difference), pytrace=False)
+
+
+def test_what_matches():
+    shown = "step  loss\n1 2.31\n...\nfrom 127.0.0.1:5151 after ... s\n"
+    assert re.fullmatch(pattern_of(shown), "step   loss\n1    2.4\n2 x\n3 y\nfrom 127.0.0.1:5151 after 3 s\n")
+    assert not re.fullmatch(pattern_of(shown), "step loss\n2 2.4\nfrom 127.0.0.1:5151 after 3 s\n")
+    assert not re.fullmatch(pattern_of(shown), "step loss\n1 2.4\nfrom 127.0.0.2:5151 after 3 s\n")
+    assert not re.fullmatch(pattern_of(shown), "step loss\n1 24\nfrom 127.0.0.1:5151 after 3 s\n")
+
+
+def test_a_page_that_is_wrong_fails(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("```sh\nname=world\n```\n\n```sh\necho hello $name\n```\n\n```text\nhello world\n```\n")
+    run_page(page, tmp_path)
+    for wrong in ("```sh\nfalse\n```\n", "```sh fails\ntrue\n```\n", "```sh\necho 3\n```\n```text\n4\n```\n"):
+        page.write_text(wrong)
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            run_page(page, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=page.stem, marks=[] if page.name == SHORT else [pytest.mark.soak]) for page in PAGES]
+)
+def test_page(page, tmp_path):
+    if "netsum rack" in page.read_text(encoding="utf-8") and os.geteuid() != 0:
+        pytest.skip("virtual racks need root")
+    run_page(page, tmp_path)
