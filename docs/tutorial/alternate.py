@@ -6,7 +6,7 @@ import torch
 
 
 class Alternate(netsum.torch.Compressor):
-    summability = "linear"  # the network may add the payloads
+    additivity = "linear"  # the network may add the payloads
 
     def shape(self, count, context):
         return torch.float32, (count + 1) // 2
