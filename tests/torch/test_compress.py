@@ -643,7 +643,7 @@ def test_states_of_other_ranks_keep_the_sum():
     ("options", "message"),
     [
         ({"method": "topp"}, "there is no compression method 'topp'"),
-        ({"method": "topk", "ratio": 0}, "ratio is 0.0* it must be above 0"),
+        ({"method": "topk", "ratio": 0}, "ratio is 0; it must be above 0"),
         ({"method": "topk", "path": "dense"}, "use path 'union'"),
         ({"method": "topk", "memory": "none"}, "needs a memory"),
         ({"method": "efsign", "path": "gather"}, "use path 'dense'"),
