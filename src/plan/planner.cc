@@ -26,19 +26,6 @@ struct Program {
   double ring_s_per_bit = 0;
 };
 
-// The rate that the limits allow, in gradient bits per second from each member; INFINITY without limits.
-double stream_rate(const SumLimits& limits, double members, double element_bits) {
-  double rate = INFINITY;
-  if (limits.stream_bps > 0) rate = limits.stream_bps;
-  if (limits.adds_per_second > 0) {
-    rate = std::min(rate, limits.adds_per_second * element_bits / members);
-  }
-  if (limits.slots > 0) {
-    rate = std::min(rate, limits.slots * limits.slot_bytes * kBitsPerByte / limits.round_trip_s);
-  }
-  return rate;
-}
-
 std::vector<PortCore> stripes_of(const Place& place) {
   std::vector<double> rates;
   for (const Link& port : place.ports) rates.push_back(std::min(port.in_bps, port.out_bps));

@@ -1,5 +1,6 @@
 #include "src/plan/topology.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <set>
@@ -158,6 +159,19 @@ Status check_names(const Topology& topology) {
 }
 
 }  // namespace
+
+double stream_rate(const SumLimits& limits, double members, double element_bits) {
+  constexpr double kBitsPerByte = 8;
+  double rate = INFINITY;
+  if (limits.stream_bps > 0) rate = limits.stream_bps;
+  if (limits.adds_per_second > 0) {
+    rate = std::min(rate, limits.adds_per_second * element_bits / members);
+  }
+  if (limits.slots > 0) {
+    rate = std::min(rate, limits.slots * limits.slot_bytes * kBitsPerByte / limits.round_trip_s);
+  }
+  return rate;
+}
 
 Status check(const Topology& topology) {
   if (topology.ranks.empty()) return invalid("there is no rank; give the hosts of the job");

@@ -47,6 +47,9 @@ struct SumLimits {
   double round_trip_s = 0;
 };
 
+// The rate that the limits allow, in gradient bits per second from each of the members; INFINITY without limits.
+double stream_rate(const SumLimits& limits, double members, double element_bits);
+
 // A rank that sends contributions. Ranks of a host that sum in shared memory first count as one.
 struct Rank {
   std::string name;
