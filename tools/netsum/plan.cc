@@ -1,15 +1,16 @@
 // netsum plan: the performance of placements of aggregators, computed from a topology file.
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <optional>
 
 #include "src/control/client.h"
 #include "src/plan/job_plan.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
+#include "tools/netsum/graph_file.h"
 #include "tools/netsum/plan_cases.h"
 #include "tools/netsum/plan_file.h"
+#include "tools/netsum/plan_graph.h"
 #include "tools/netsum/rack_topology.h"
 #include "tools/netsum/subcommand.h"
 
@@ -25,6 +26,13 @@ constexpr char kExamples[] =
     "  netsum plan --aggregator 10.0.0.9:5151 --job train    a running job, from the rates it was planned "
     "with\n"
     "  netsum plan cluster.yaml --json | jq '.cases[-1].weights'\n"
+    "  netsum plan graph.yaml --html plan.html               trees for a network of any shape, drawn\n"
+    "  netsum plan graph.yaml --export dot | dot -Tsvg       the same by Graphviz\n"
+    "  netsum plan graph.yaml --broadcast gpu0\n"
+    "  netsum plan graph.yaml --judge trees.xml              trees of ForestColl against the bound\n"
+    "  netsum plan --example fat-tree:74 --bound             no trees: of 101306 hosts, only what is "
+    "possible\n"
+    "  netsum plan racks.yaml --trees                        trees instead of shares, for hosts and racks\n"
     "\n"
     "A topology file:\n"
     "  hosts:\n"
@@ -32,6 +40,18 @@ constexpr char kExamples[] =
     "  places:\n"
     "    - {name: spare, link: 25G, ports: 2, cores: 4}\n"
     "    - {name: tor, kind: switch, stream: 50Mbit/s}\n"
+    "\n"
+    "\n"
+    "A network of any shape, for trees through hosts, switches and aggregators:\n"
+    "  hosts:\n"
+    "    - {name: gpu, count: 8}\n"
+    "  switches:\n"
+    "    - {name: leaf, count: 2}\n"
+    "    - {name: spine, sums: true}\n"
+    "  links:\n"
+    "    - {between: ['gpu[0-3]', leaf0], rate: 100G}\n"
+    "    - {between: ['gpu[4-7]', leaf1], rate: 100G}\n"
+    "    - {between: [leaf, spine], rate: 200G}\n"
     "\n"
     "docs/placement.md describes all keys. Times are those of the links: headers, latency and processor time "
     "come\n"
@@ -56,15 +76,32 @@ class PlanCommand : public Subcommand {
     tls_.declare_client(*app_);
     app_->add_flag("--json", json_, "Print the report as JSON");
     app_->add_option("--html", html_, "Also write a picture to this file");
+    app_->add_flag("--trees", graph_.trees,
+                   "Plan trees through hosts instead of shares, also for hosts and racks");
+    app_->add_option("--example", graph_.example,
+                     "Instead of a file: fat-tree:K, tiers:PODSxRACKSxHOSTS, torus:ROWSxCOLUMNS");
+    app_->add_option("--broadcast", graph_.root,
+                     "Of a graph: plan a broadcast from this host instead of an all-reduce");
+    CLI::Option* bound =
+        app_->add_flag("--bound", graph_.bound, "Of a graph: compute bounds only, without trees");
+    app_->add_option("--export", graph_.format,
+                     "Of a graph: print the trees as dot (Graphviz) or forestcoll (XML) instead")
+        ->check(CLI::IsMember({"dot", "forestcoll"}))
+        ->excludes(bound);
+    app_->add_option("--judge", graph_.judged,
+                     "Of a graph: report on the trees of this ForestColl file instead of the best ones")
+        ->excludes(bound);
     app_->footer(kExamples);
   }
 
   bool chosen() const override { return app_->parsed(); }
 
   int run() override {
-    if (!file_.empty() + !rack_.empty() + !aggregators_.empty() != 1) {
+    if (!file_.empty() + !rack_.empty() + !aggregators_.empty() + !graph_.example.empty() != 1) {
       throw UsageError("give a topology file, --rack NAME or --aggregator HOST:PORT");
     }
+    if (!file_.empty()) input_ = load_plan_input(file_);
+    if (input_.graph || graph_.asked()) return run_graph();
     std::optional<RemoteTopology> job;
     if (!aggregators_.empty()) {
       Result<RemoteTopology> asked =
@@ -81,17 +118,24 @@ class PlanCommand : public Subcommand {
       if (job) std::printf("job '%s' runs with %s\n\n", job->job.c_str(), job->plan.c_str());
       std::printf("%s", plan_text(cases).c_str());
     }
-    if (html_.empty()) return kExitOk;
-    std::ofstream stream(html_, std::ios::binary);
-    stream << plan_html(cases);
-    stream.close();
-    if (stream) return kExitOk;
-    std::fprintf(stderr, "netsum plan: %s: cannot be written; check the folder and its permissions\n",
-                 html_.c_str());
-    return kExitFailed;
+    return html_.empty() ? kExitOk : write_picture(html_, plan_html(cases));
   }
 
  private:
+  int run_graph() const {
+    if (!aggregators_.empty())
+      throw UsageError("--aggregator plans shares; give a file, --rack or --example for trees");
+    if (!input_.graph && graph_.example.empty()) {
+      Result<plan::Graph> graph = graph_of(topology({}));
+      if (!graph.ok()) throw UsageError(graph.status().message());
+      return plan_graph(std::move(graph).value(), graph_, json_, html_);
+    }
+    if (input_.graph) return plan_graph(*input_.graph, graph_, json_, html_);
+    Result<plan::Graph> example = example_graph(graph_.example);
+    if (!example.ok()) throw UsageError("--example: " + example.status().message());
+    return plan_graph(std::move(example).value(), graph_, json_, html_);
+  }
+
   static int report_no_answer(const Status& status) {
     std::fprintf(stderr, "netsum plan: %s\n", status.message().c_str());
     return status.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
@@ -99,7 +143,7 @@ class PlanCommand : public Subcommand {
 
   plan::Topology topology(const std::optional<RemoteTopology>& job) const {
     if (job) return topology_of(*job);
-    if (rack_.empty()) return load_topology(file_);
+    if (rack_.empty()) return *input_.topology;
     const std::optional<RackNote> note = read_note(rack_);
     if (!note) throw UsageError("rack '" + rack_ + "' is not up: see `netsum rack status`");
     Result<plan::Topology> topology = rack_topology(*note);
@@ -125,6 +169,8 @@ class PlanCommand : public Subcommand {
   TlsFlags tls_;
   bool json_ = false;
   std::string html_;
+  GraphFlags graph_;
+  PlanInput input_;
 };
 
 }  // namespace

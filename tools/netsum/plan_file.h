@@ -2,9 +2,11 @@
 #ifndef NETSUM_TOOLS_NETSUM_PLAN_FILE_H_
 #define NETSUM_TOOLS_NETSUM_PLAN_FILE_H_
 
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "src/plan/graph.h"
 #include "src/plan/topology.h"
 
 namespace netsum::tool {
@@ -12,10 +14,16 @@ namespace netsum::tool {
 // "100Mbit/s", "25G", "2.5gbit": bits per second. Error: kInvalidArgument.
 Result<double> parse_link_rate(std::string_view text);
 
-// The topology in `text`. Throws UsageError (flags.h), whose message starts with "file:line: ".
-plan::Topology parse_topology(const std::string& text, const std::string& file);
+// What a file describes: hosts behind a fast network, places and racks; or, if it has links or switches, a graph.
+struct PlanInput {
+  std::optional<plan::Topology> topology;
+  std::optional<plan::Graph> graph;
+};
+
+// Throws UsageError (flags.h), whose message starts with "file:line: ".
+PlanInput parse_plan_input(const std::string& text, const std::string& file);
 // The same from a file.
-plan::Topology load_topology(const std::string& file);
+PlanInput load_plan_input(const std::string& file);
 
 }  // namespace netsum::tool
 

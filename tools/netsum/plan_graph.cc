@@ -1,0 +1,104 @@
+#include "tools/netsum/plan_graph.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "src/base/text.h"
+#include "tools/netsum/exit_codes.h"
+#include "tools/netsum/flags.h"
+#include "tools/netsum/forest_xml.h"
+#include "tools/netsum/graph_report.h"
+
+namespace netsum::tool {
+namespace {
+
+template <typename T>
+T value_of(Result<T> result) {
+  if (!result.ok()) throw UsageError(printable(result.status().message()));
+  return std::move(result).value();
+}
+
+size_t root_of(const plan::Graph& graph, const std::string& name) {
+  for (size_t i = 0; i < graph.vertices.size(); ++i) {
+    if (graph.vertices[i].name == name && graph.vertices[i].kind == plan::VertexKind::kRank) return i;
+  }
+  throw UsageError("--broadcast: there is no host '" + printable(name) + "' in the graph");
+}
+
+void print(const nlohmann::json& json) {
+  std::printf("%s\n", json.dump(2, ' ', true, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+nlohmann::json bound_json(const plan::Bound& bound) {
+  return {{"exact", bound.time.text()},
+          {"s_per_gigabyte", bound.time.to_double() * 8e9},
+          {"how", bound.how},
+          {"reached", bound.exact}};
+}
+
+// Of an all-reduce without trees: from the closed form, if the graph has one.
+int print_bounds(const plan::Graph& graph, const GraphFlags& flags, bool json) {
+  nlohmann::json report;
+  std::string text;
+  const auto add = [&](const char* name, const char* key, const plan::Bound& bound) {
+    report[key] = bound_json(bound);
+    text += fmt::format("{:<14}  {:>10.4g} s per GB  {}{}\n", name, bound.time.to_double() * 8e9, bound.how,
+                        bound.exact ? "" : "; the best schedule may take longer");
+  };
+  add("all-gather", "all_gather", value_of(all_gather_bound(graph)));
+  if (!flags.root.empty())
+    add("broadcast", "broadcast", value_of(broadcast_bound(graph, root_of(graph, flags.root))));
+  if (const auto bound = all_reduce_bound_of_racks(graph)) {
+    add("all-reduce", "all_reduce", *bound);
+  } else {
+    text += "all-reduce      no closed form; leave out --bound\n";
+  }
+  json ? print(report) : static_cast<void>(std::printf("%s", text.c_str()));
+  return kExitOk;
+}
+
+}  // namespace
+
+int plan_graph(plan::Graph graph, const GraphFlags& flags, bool json, const std::string& html) {
+  if (const Status status = check(graph); !status.ok()) throw UsageError(printable(status.message()));
+  if (flags.bound) return print_bounds(graph, flags, json);
+  const bool broadcast = !flags.root.empty();
+  const auto collective = broadcast ? plan::TreeCollective::kBroadcast : plan::TreeCollective::kAllReduce;
+  const size_t root = broadcast ? root_of(graph, flags.root) : 0;
+  GraphReport report{std::move(graph), {}, {}};
+  report.plan = value_of(plan_trees(report.graph, collective, root));
+  if (!flags.judged.empty()) {
+    plan::TreePlan judged = load_forest(flags.judged, report.graph, collective);
+    report.plan.trees = std::move(judged.trees);
+    report.plan.period = judged.period;
+    report.plan.time = judged.time;
+    report.plan.load = std::move(judged.load);
+    report.plan.sums = std::move(judged.sums);
+  }
+  if (Result<plan::Bound> bound = all_gather_bound(report.graph); bound.ok()) report.all_gather = *bound;
+  if (flags.format == "dot") {
+    std::printf("%s", graph_dot(report).c_str());
+  } else if (flags.format == "forestcoll") {
+    std::printf("%s", forest_xml(report.graph, report.plan).c_str());
+  } else if (json) {
+    print(graph_json(report));
+  } else {
+    std::printf("%s", graph_text(report).c_str());
+  }
+  return html.empty() ? kExitOk : write_picture(html, graph_html(report));
+}
+
+int write_picture(const std::string& file, const std::string& page) {
+  std::ofstream stream(file, std::ios::binary);
+  stream << page;
+  stream.close();
+  if (stream) return kExitOk;
+  std::fprintf(stderr, "netsum plan: %s: cannot be written; check the folder and its permissions\n",
+               file.c_str());
+  return kExitFailed;
+}
+
+}  // namespace netsum::tool
