@@ -193,15 +193,24 @@ TEST(HostCore, TheRankThatStagesLastSumsForAll) {
     std::vector<float> values = {1, 2, 4};
     for (size_t r = 0; r < 3; ++r)
       ranks[r]->submit(DataType::kFloat32, ReduceOp::kSum, {{&values[r], &values[r], 1}});
-    for (size_t r = 0; r < 3; ++r)
-      if (r != last) ASSERT_TRUE(ranks[r]->core().advance());
+    for (size_t r = 0; r < 3; ++r) {
+      if (r != last) {
+        ASSERT_TRUE(ranks[r]->core().advance());
+      }
+    }
     ASSERT_TRUE(ranks[last]->core().advance());
     // All have staged, and nobody but the last rank can go on.
-    for (size_t r = 0; r < 3; ++r)
-      if (r != last) EXPECT_FALSE(ranks[r]->core().advance());
+    for (size_t r = 0; r < 3; ++r) {
+      if (r != last) {
+        EXPECT_FALSE(ranks[r]->core().advance());
+      }
+    }
     ASSERT_TRUE(ranks[last]->core().advance());
-    for (size_t r = 0; r < 3; ++r)
-      if (r != last) EXPECT_TRUE(ranks[r]->finish().ok());
+    for (size_t r = 0; r < 3; ++r) {
+      if (r != last) {
+        EXPECT_TRUE(ranks[r]->finish().ok());
+      }
+    }
     EXPECT_TRUE(ranks[last]->finish().ok());
     EXPECT_EQ(values, std::vector<float>(3, 7)) << "last: rank " << last;
   }
