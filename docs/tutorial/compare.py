@@ -19,9 +19,10 @@ def main():
     one, other = ([float(loss) for loss in file.read_text(encoding="utf-8").split()] for file in files)
     if len(one) != len(other):
         parser.error(f"{files[0]} has {len(one)} steps, {files[1]} {len(other)}: train both with the same --steps")
-    print("step", *(file.stem.rjust(8) for file in files))
+    widths = [max(8, len(file.stem)) for file in files]
+    print("step", *(file.stem.rjust(width) for file, width in zip(files, widths, strict=True)))
     for step in range(0, len(one), max(1, len(one) // SHOWN)):
-        print(f"{step + 1:4} {one[step]:8.4f} {other[step]:8.4f}")
+        print(f"{step + 1:4} {one[step]:{widths[0]}.4f} {other[step]:{widths[1]}.4f}")
     apart = max(abs(a - b) for a, b in zip(one, other, strict=True))
     is_same = apart <= SAME
     print(f"the largest difference is {apart:.6f}: {'the same curve' if is_same else 'not the same curve'}")
