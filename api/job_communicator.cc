@@ -387,6 +387,8 @@ JobCommunicator::SessionResult JobCommunicator::meet(const Status& why) {
         place_ = i;
         return session;
       }
+      // Ranks that have no objection have begun there, and must search on, too.
+      if (session.ok()) (*session)->report({ErrorCode::kAggregatorLost, ended.message()});
       // That nothing answers, as at the lost aggregator or at the end of the time, tells less than why an answer was of no use.
       const bool answered = ended.code() != ErrorCode::kUnreachable;
       if (answered || !any_answer) last = ended;
