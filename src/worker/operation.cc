@@ -24,11 +24,10 @@ namespace {
 // Change it with the layout.
 constexpr uint64_t kSlotLayout = 2;
 
-std::vector<TensorView> used_memory_of(const OperationSpec& spec) {
-  std::vector<TensorView> views;
-  views.reserve(spec.tensors.size());
-  for (size_t i = 0; i < spec.tensors.size(); ++i) views.push_back(used_memory(spec, i));
-  return views;
+// In place, because each operation has a few tensors and each allocation counts.
+std::vector<TensorView> take_used_memory(OperationSpec* spec) {
+  for (size_t i = 0; i < spec->tensors.size(); ++i) spec->tensors[i] = used_memory(*spec, i);
+  return std::move(spec->tensors);
 }
 
 EncodingOptions encoding_of(EncodingOptions options, const OperationSpec& spec) {
@@ -55,7 +54,8 @@ Operation::Operation(uint64_t number, OperationSpec spec, int members, const Enc
     : number_(number),
       op_(spec.op),
       deadline_us_(spec.deadline_us),
-      elements_(spec.type, used_memory_of(spec), std::move(spec.joint.more_inputs), spec.joint.first_offset),
+      elements_(spec.type, take_used_memory(&spec), std::move(spec.joint.more_inputs),
+                spec.joint.first_offset),
       has_inputs_(std::ranges::any_of(elements_.tensors(), has_input)),
       has_outputs_(std::ranges::any_of(elements_.tensors(), has_output)),
       all_inputs_(std::ranges::all_of(elements_.tensors(), has_input)),
