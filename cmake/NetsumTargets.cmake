@@ -93,7 +93,7 @@ function(netsum_test name)
   endif()
   cmake_parse_arguments(ARG "SOAK;BUSY" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 300)  # several times what the longest takes beside the others
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE netsum_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
