@@ -39,8 +39,8 @@ Graph torus(size_t rows, size_t columns) {
 
 Graph dgx1(bool second) {
   Graph graph = ranks(8);
-  const std::vector<std::pair<size_t, size_t>> doubled = {{0, 3}, {0, 4}, {1, 2}, {1, 5},
-                                                          {2, 3}, {4, 7}, {5, 6}, {6, 7}};
+  const std::vector<std::pair<size_t, size_t>> double_links = {{0, 3}, {0, 4}, {1, 2}, {1, 5},
+                                                               {2, 3}, {4, 7}, {5, 6}, {6, 7}};
   for (const auto& [a, b] : std::vector<std::pair<size_t, size_t>>{{0, 1},
                                                                    {0, 2},
                                                                    {0, 3},
@@ -57,8 +57,9 @@ Graph dgx1(bool second) {
                                                                    {1, 5},
                                                                    {2, 6},
                                                                    {3, 7}}) {
-    const bool twice = std::find(doubled.begin(), doubled.end(), std::pair(a, b)) != doubled.end();
-    graph.link(a, b, second && twice ? 2 : 1);
+    const bool is_double =
+        std::find(double_links.begin(), double_links.end(), std::pair(a, b)) != double_links.end();
+    graph.link(a, b, second && is_double ? 2 : 1);
   }
   return graph;
 }

@@ -8,10 +8,6 @@
 namespace netsum {
 namespace {
 
-bool is_link_local(const in6_addr& ip) {
-  return ip.s6_addr[0] == 0xFE && (ip.s6_addr[1] & 0xC0) == 0x80;
-}
-
 Address address_of(const cmsghdr& control) {
   Address address;
   if (control.cmsg_level == IPPROTO_IP && control.cmsg_type == IP_PKTINFO) {
@@ -25,7 +21,7 @@ Address address_of(const cmsghdr& control) {
     address.family = 6;
     std::memcpy(address.ip.data(), &info.ipi6_addr, sizeof info.ipi6_addr);
     // Other addresses are the host's, whatever interface the datagram came in by.
-    if (is_link_local(info.ipi6_addr)) address.scope = info.ipi6_ifindex;
+    if (address.is_link_local()) address.scope = info.ipi6_ifindex;
   }
   return address;
 }
