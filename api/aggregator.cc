@@ -11,7 +11,7 @@
 #include "aggregator/control/job_table.h"
 #include "aggregator/p4/driver/p4_dataplane.h"
 #include "aggregator/p4/driver/p4runtime_driver.h"
-#include "aggregator/server/server.h"
+#include "aggregator/user/dataplane.h"
 #include "aggregator/xdp/xdp_dataplane.h"
 #include "api/aggregator_ports.h"
 #include "src/base/spin_setting.h"
@@ -108,20 +108,20 @@ Status check_memory_quota(const DataplaneLimits& limits) {
 Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options,
                                              const std::vector<UdpPort>& ports,
                                              const std::optional<MulticastRange>& groups) {
-  return start_udp_dataplane({.ports = ports,
-                              .stripes = stripes_of(ports, options.cores),
-                              .spin = options.spin,
-                              .pin = options.pin,
-                              .first_udp_port = static_cast<uint16_t>(options.data_port),
-                              .slots_per_stripe = static_cast<uint32_t>(options.slots_per_core),
-                              .max_jobs = options.max_jobs,
-                              .queue_for_each_job = true,
-                              .payload_bytes = wire::payload_for_mtu(options.mtu, 4),
-                              .multicast_groups = groups,
-                              .multicast_ttl = options.multicast_ttl,
-                              .quota = quota_of(options),
-                              .drop_privileges = options.drop_privileges,
-                              .inject = options.inject});
+  return start_user_dataplane({.ports = ports,
+                               .stripes = stripes_of(ports, options.cores),
+                               .spin = options.spin,
+                               .pin = options.pin,
+                               .first_udp_port = static_cast<uint16_t>(options.data_port),
+                               .slots_per_stripe = static_cast<uint32_t>(options.slots_per_core),
+                               .max_jobs = options.max_jobs,
+                               .queue_for_each_job = true,
+                               .payload_bytes = wire::payload_for_mtu(options.mtu, 4),
+                               .multicast_groups = groups,
+                               .multicast_ttl = options.multicast_ttl,
+                               .quota = quota_of(options),
+                               .drop_privileges = options.drop_privileges,
+                               .inject = options.inject});
 }
 
 Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, const Address& bind,

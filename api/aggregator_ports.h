@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "aggregator/server/server.h"
+#include "aggregator/user/dataplane.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "src/net/address.h"

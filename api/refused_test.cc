@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "aggregator/control/control_service.h"
-#include "aggregator/server/server.h"
+#include "aggregator/user/dataplane.h"
 #include "netsum/sparse.h"
 #include "session/job_testing.h"
 #include "wire/parse.h"
@@ -109,9 +109,9 @@ class LesserDataplane final : public Dataplane {
 
  private:
   static std::unique_ptr<Dataplane> start() {
-    UdpDataplaneOptions options;
+    UserDataplaneOptions options;
     options.ports = {{Address::parse("127.0.0.1:0").value()}};
-    auto dataplane = start_udp_dataplane(options);
+    auto dataplane = start_user_dataplane(options);
     EXPECT_TRUE(dataplane.ok()) << dataplane.status().to_string();
     return std::move(dataplane).value();
   }

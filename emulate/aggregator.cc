@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/core/aggregator_core.h"
 #include "aggregator/p4/driver/p4_dataplane.h"
 #include "aggregator/p4/model/model_driver.h"
+#include "aggregator/user/core.h"
 #include "src/base/rng.h"
 
 namespace netsum::emulate {

@@ -20,8 +20,8 @@ constexpr uint64_t EventCounters::*kEventCounters[] = {
     &EventCounters::jobs_started,   &EventCounters::jobs_on_used_hosts, &EventCounters::switches};
 
 constexpr uint64_t LieCounters::*kLieCounters[] = {
-    &LieCounters::told_upwards,   &LieCounters::false_sent,   &LieCounters::flipped_in_ranks,
-    &LieCounters::wrong_refused,  &LieCounters::false_scales, &LieCounters::false_alarms,
+    &LieCounters::injected_upwards, &LieCounters::false_sent,   &LieCounters::flipped_in_ranks,
+    &LieCounters::wrong_refused,    &LieCounters::false_scales, &LieCounters::false_alarms,
     &LieCounters::wrong_delivered};
 constexpr uint64_t Tally::*kTallies[] = {&Tally::runs,
                                          &Tally::trace_hash,
@@ -38,7 +38,7 @@ constexpr uint64_t Tally::*kTallies[] = {&Tally::runs,
                                          &Tally::succeeded};
 
 void add_lies(const LieCounters& more, LieCounters* sum) {
-  for (size_t kind = 0; kind < sum->told.size(); ++kind) sum->told[kind] += more.told[kind];
+  for (size_t kind = 0; kind < sum->injected.size(); ++kind) sum->injected[kind] += more.injected[kind];
   for (const auto counter : kLieCounters) sum->*counter += more.*counter;
 }
 
@@ -106,7 +106,7 @@ void Tally::add(const Report& report) {
   add_lies(report.lies, &lies);
   runs_reached += report.lies.reached ? 1 : 0;
   runs_without += report.lies.reached ? 0 : 1;
-  runs_upwards += report.lies.told_upwards > 0 ? 1 : 0;
+  runs_upwards += report.lies.injected_upwards > 0 ? 1 : 0;
   runs_switches += report.events.switches > 0 && report.lies.false_sent > 0 ? 1 : 0;
   runs_ended += report.lies.ended ? 1 : 0;
   runs_unbalanced += report.lies.unbalanced && !report.lies.ended ? 1 : 0;
@@ -135,8 +135,8 @@ void Tally::add(const Tally& other) {
   for (const auto& [code, count] : other.failed) failed[code] += count;
 }
 
-uint64_t Tally::lies_told() const {
-  return std::accumulate(lies.told.begin(), lies.told.end(), uint64_t{0});
+uint64_t Tally::lies_injected() const {
+  return std::accumulate(lies.injected.begin(), lies.injected.end(), uint64_t{0});
 }
 
 std::string describe(const Tally& tally) {
@@ -169,11 +169,11 @@ std::string describe(const Tally& tally) {
                 n.sent, n.lost, n.cut_off, n.tail_dropped, n.duplicated, n.corrupted, n.late,
                 tally.retransmissions, e.partitions, e.slow_links, e.pauses, e.worker_crashes,
                 e.aggregator_crashes, e.aggregator_restarts, e.jobs_started, e.jobs_on_used_hosts, e.switches,
-                tally.sums_verified, tally.lies_told(), tally.lies.told_upwards, tally.lies.false_sent,
-                tally.lies.flipped_in_ranks, tally.lies.wrong_refused, tally.lies.false_scales,
-                tally.lies.false_alarms, tally.runs_reached, tally.runs_ended, tally.runs_unbalanced,
-                tally.runs_upwards, tally.runs_switches, tally.scales_predicted, tally.scales_mispredicted,
-                tally.succeeded);
+                tally.sums_verified, tally.lies_injected(), tally.lies.injected_upwards,
+                tally.lies.false_sent, tally.lies.flipped_in_ranks, tally.lies.wrong_refused,
+                tally.lies.false_scales, tally.lies.false_alarms, tally.runs_reached, tally.runs_ended,
+                tally.runs_unbalanced, tally.runs_upwards, tally.runs_switches, tally.scales_predicted,
+                tally.scales_mispredicted, tally.succeeded);
   std::string result = text;
   for (const auto& [code, count] : tally.failed) {
     result += ", " + std::to_string(count) + " ended with " + std::string(error_name(code));
@@ -183,15 +183,15 @@ std::string describe(const Tally& tally) {
 
 std::string to_json(const Tally& tally) {
   std::string json = "{\"told\": {";
-  for (size_t kind = 0; kind < tally.lies.told.size(); ++kind)
+  for (size_t kind = 0; kind < tally.lies.injected.size(); ++kind)
     json += (kind > 0 ? ", \"" : "\"") + std::string(name_of(static_cast<Lie>(kind))) +
-            "\": " + std::to_string(tally.lies.told[kind]);
+            "\": " + std::to_string(tally.lies.injected[kind]);
   json += "}";
   const std::pair<const char*, uint64_t> numbers[] = {{"runs", tally.runs},
                                                       {"packets", tally.network.sent},
                                                       {"sums_verified", tally.sums_verified},
                                                       {"operations_right", tally.succeeded},
-                                                      {"told_upwards", tally.lies.told_upwards},
+                                                      {"injected_upwards", tally.lies.injected_upwards},
                                                       {"false_sent", tally.lies.false_sent},
                                                       {"flipped_in_ranks", tally.lies.flipped_in_ranks},
                                                       {"refused", tally.lies.wrong_refused},

@@ -37,7 +37,7 @@ struct Tally {
 
   void add(const Report& report);
   void add(const Tally& other);
-  uint64_t lies_told() const;  // of all kinds
+  uint64_t lies_injected() const;  // of all kinds
 };
 
 // Several lines, ending with a newline.

@@ -107,8 +107,8 @@ JobPlan random_job(Rng* rng, const Scenario& scenario, uint16_t index) {
   job.epoch = static_cast<uint16_t>(1 + rng->below(65535));
   job.key = {rng->next(), rng->next()};
   job.sums_values = job.key.k0 % 4 != 0;
-  job.takes_no_lanes = job.key.k1 % 8 != 0;
-  job.takes_brief = job.key.k1 / 8 % 8 != 0;
+  job.takes_empty_packets = job.key.k1 % 8 != 0;
+  job.takes_no_result = job.key.k1 / 8 % 8 != 0;
   // From 17 ranks on, 16-bit types use 32-bit lanes.
   job.ranks = static_cast<int>(rng->chance(0.03) ? pick(rng, {16, 17}) : pick(rng, {1, 2, 2, 3, 4, 5, 8}));
   job.lane_bits = static_cast<int>(pick(rng, {0, 0, 32, 8}));
@@ -205,7 +205,7 @@ FaultEvent random_event(Rng* rng, const Scenario& scenario) {
       break;
     case Kind::kCrash:
       event.duration_us = static_cast<int64_t>(pick(rng, {-1, 0, 1'000, 100'000, 1'000'000}));
-      event.told_after_us = static_cast<int64_t>(pick(rng, {-1, 0, 100, 20'000, 300'000}));
+      event.reported_after_us = static_cast<int64_t>(pick(rng, {-1, 0, 100, 20'000, 300'000}));
       break;
   }
   return event;

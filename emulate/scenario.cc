@@ -58,8 +58,8 @@ std::string describe(const FaultEvent& event) {
   if (crash && event.rank == kNoRank && event.duration_us != kNever) {
     text += ", back after " + std::to_string(event.duration_us) + " us";
   }
-  if (crash && event.told_after_us != kNever) {
-    text += ", told after " + std::to_string(event.told_after_us) + " us";
+  if (crash && event.reported_after_us != kNever) {
+    text += ", told after " + std::to_string(event.reported_after_us) + " us";
   }
   return text;
 }
@@ -107,9 +107,9 @@ std::string describe(const Scenario& scenario) {
     if (job.verifies_sums) result += ", verified";
     if (job.tag == NETSUM_TAG_COOKIE) result += ", packets without tags";
     if (job.sums_values) result += ", values";
-    if (!job.takes_no_lanes) result += ", contributions always with lanes";
+    if (!job.takes_empty_packets) result += ", contributions always with lanes";
     if (job.predicts_scales != 0) result += ", predicted scales";
-    if (!job.takes_brief) result += ", results always with lanes";
+    if (!job.takes_no_result) result += ", results always with lanes";
     for (const OperationPlan& operation : job.operations)
       result += std::string(", ") + collective_name(role_of(operation, 0).collective);
   }

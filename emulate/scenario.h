@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "emulate/liar.h"
+#include "emulate/faulty_aggregator.h"
 #include "emulate/network.h"
 #include "netsum/status.h"
 #include "netsum/types.h"
@@ -67,9 +67,9 @@ struct JobPlan {
   int ranks = 2;
   uint32_t data_slots = 8;
   uint32_t scale_slots = 4;
-  bool sums_values = false;    // aggregators take values; in racks, sums of float32 alone
-  bool takes_no_lanes = true;  // aggregators take contributions without lanes ...
-  bool takes_brief = true;     // ... and leave out those of results
+  bool sums_values = false;         // aggregators take values; in racks, sums of float32 alone
+  bool takes_empty_packets = true;  // aggregators take contributions without lanes ...
+  bool takes_no_result = true;      // ... and leave out those of results
   uint64_t predicts_scales =
       0;  // as in StripeOptions: bits of the ranks that do. All or none, or they do not match
   bool verifies_sums = false;       // as StripeOptions::sum_key; then none of the four above counts
@@ -97,7 +97,7 @@ struct FaultEvent {
   // run, has started: any point of the protocol.
   uint64_t at_event = 0;
   int64_t duration_us = 0;
-  int64_t told_after_us = kNever;  // kCrash: until the control plane tells those who depend on it
+  int64_t reported_after_us = kNever;  // kCrash: until the control plane tells those who depend on it
   size_t job = 0;
   int rank = 0;
   int aggregator = 0;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "aggregator/core/aggregator_core.h"
+#include "aggregator/user/core.h"
 #include "src/base/assert.h"
 #include "wire/codec.h"
 
@@ -36,7 +36,7 @@ int64_t latest_end_us(const Scenario& scenario) {
     sum_us += std::max<int64_t>(plan.start_at_us, 0) + latest_us + 10'000'000;
   }
   for (const FaultEvent& event : scenario.events) {
-    sum_us += std::max<int64_t>(event.duration_us, 0) + std::max<int64_t>(event.told_after_us, 0);
+    sum_us += std::max<int64_t>(event.duration_us, 0) + std::max<int64_t>(event.reported_after_us, 0);
   }
   return sum_us + sum_us / 5;
 }
@@ -58,7 +58,7 @@ Address Simulation::address_of(size_t job, int rank) const {
 Simulation::Simulation(const Scenario& scenario)
     : scenario_(scenario),
       network_(&clock_, netsum_mix64(scenario.seed + 1)),
-      liar_(netsum_mix64(scenario.seed + 2), scenario.lies),
+      faulty_aggregator_(netsum_mix64(scenario.seed + 2), scenario.lies),
       flips_(netsum_mix64(scenario.seed + 3)),
       coming_(scenario.events) {
   NETSUM_ASSERT(!scenario_.lies.any() || std::all_of(scenario_.jobs.begin(), scenario_.jobs.end(),
@@ -282,8 +282,8 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
     stripe.payload_bytes = job.payload_bytes;
     stripe.sums_values = job.sums_values && rack < 0;
     stripe.sums_partial_floats = job.sums_values;
-    stripe.takes_no_lanes = plan.takes_no_lanes;
-    stripe.takes_brief = plan.takes_brief;
+    stripe.takes_empty_packets = plan.takes_empty_packets;
+    stripe.takes_no_result = plan.takes_no_result;
     stripe.predicts_scales = (plan.predicts_scales >> rank & 1) != 0;
     if (plan.verifies_sums) stripe.sum_key = verify::sum_key(plan.key, static_cast<size_t>(i));
     uint16_t members = 0;
@@ -376,7 +376,7 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
 void Simulation::worker_received(size_t job, int rank, const InPacket& packet) {
   WorkerNode& worker = worker_node(job, rank);
   if (keep_if_paused(&worker.pause, packet)) return;
-  if (is_judged(job)) {
+  if (is_checked(job)) {
     judge(job, rank, packet);
   } else {
     worker.core->on_packet(worker.clock.local_us(clock_.now_us()), packet);
@@ -394,7 +394,7 @@ void Simulation::drive(size_t job, int rank) {
     if (worker.core->next_tick_us() <= now_us) worker.core->on_tick(now_us);
     for (auto burst = worker.core->collect(now_us); !burst.empty(); burst = worker.core->collect(now_us)) {
       for (const OutPacket& packet : burst) {
-        if (is_judged(job)) hear(job, rank, packet);
+        if (is_checked(job)) observe(job, rank, packet);
         send(worker.address, packet);
       }
     }
@@ -469,9 +469,10 @@ void Simulation::take_completions(size_t job_index, int rank) {
 void Simulation::aggregator_received(AggregatorNode* node, const InPacket& packet) {
   if (keep_if_paused(&node->pause, packet)) return;
   netsum_fields fields;
-  if (scenario_.lies.told() && netsum_parse(packet.data, packet.size, &fields) == NETSUM_DROP_NONE &&
+  if (scenario_.lies.injected() && netsum_parse(packet.data, packet.size, &fields) == NETSUM_DROP_NONE &&
       fields.type == NETSUM_TYPE_CONTRIBUTION)
-    liar_.hear(Liar::round_of(index_of(*node), fields), fields, packet.data + NETSUM_HEADER_BYTES);
+    faulty_aggregator_.observe(FaultyAggregator::round_of(index_of(*node), fields), fields,
+                               packet.data + NETSUM_HEADER_BYTES);
   node->core->on_packet(clock_.now_us(), packet);
   if (++node->gathered == AggregatorCore::kMaxBurst) flush(node);
   if (node->flush_scheduled) return;

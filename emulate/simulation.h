@@ -14,9 +14,9 @@
 #include "emulate/aggregator.h"
 #include "emulate/checker.h"
 #include "emulate/clock.h"
-#include "emulate/judge.h"
-#include "emulate/liar.h"
+#include "emulate/faulty_aggregator.h"
 #include "emulate/network.h"
+#include "emulate/result_checker.h"
 #include "emulate/scenario.h"
 #include "netsum/status.h"
 #include "src/worker/worker_core.h"
@@ -62,9 +62,9 @@ struct EventCounters {
 
 // Of a lying aggregator.
 struct LieCounters {
-  std::array<uint64_t, static_cast<size_t>(Lie::kCount)> told{};
-  uint64_t told_upwards = 0;  // of these, in what racks have sent to their parents
-  uint64_t false_sent = 0;    // results: told, made of flipped bits or of false contributions, or passed on
+  std::array<uint64_t, static_cast<size_t>(Lie::kCount)> injected{};
+  uint64_t injected_upwards = 0;  // of these, in what racks have sent to their parents
+  uint64_t false_sent = 0;  // results: told, made of flipped bits or of false contributions, or passed on
   uint64_t flipped_in_ranks = 0;  // bits
   uint64_t wrong_refused = 0;
   uint64_t false_scales = 0;     // results that ranks have taken at first; no data is sent with them
@@ -227,16 +227,16 @@ class Simulation {
   }
 
   // simulation_lies.cc: lying aggregators, memory that flips bits, and what ranks do with what they get.
-  void hear(size_t job, int rank, const OutPacket& packet);
+  void observe(size_t job, int rank, const OutPacket& packet);
   // As the ranks number it.
-  Liar::Round round_of(size_t job, const Address& aggregator, netsum_fields fields) const;
+  FaultyAggregator::Round round_of(size_t job, const Address& aggregator, netsum_fields fields) const;
   // A result, or the contribution of a rack.
   void send_sum(const AggregatorNode& node, const OutPacket& packet, netsum_fields fields);
   void judge(size_t job, int rank, const InPacket& packet);
   // As if after the check of the packet, whose new copy is in `memory`.
   InPacket flip_a_bit(const InPacket& packet, const netsum_fields& fields, const wire::PacketKey& key,
                       std::vector<uint8_t>* memory);
-  bool is_judged(size_t job) const {
+  bool is_checked(size_t job) const {
     return scenario_.jobs[job].verifies_sums && !scenario_.alters_contributions(scenario_.jobs[job]);
   }
 
@@ -273,9 +273,9 @@ class Simulation {
   Network network_;
   std::function<bool(netsum_fields*, uint8_t*)> alter_;
   std::function<Address(const Address& from, const OutPacket& packet)> addressee_;
-  Liar liar_;
+  FaultyAggregator faulty_aggregator_;
   Rng flips_;
-  Judge judge_;
+  ResultChecker result_checker_;
   bool tracing_ = false;
   uint64_t events_done_ = 0;
   std::vector<FaultEvent> coming_;

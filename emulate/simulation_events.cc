@@ -103,10 +103,10 @@ void Simulation::crash_worker(const FaultEvent& event) {
   worker.stopped = true;
   worker.pause = Pause();
   network_.detach(worker.address);
-  if (event.told_after_us != kNever) {
+  if (event.reported_after_us != kNever) {
     const Status lost(ErrorCode::kPeerLost, "rank " + std::to_string(event.rank) + " has crashed",
                       event.rank);
-    clock_.at(clock_.now_us() + event.told_after_us, [this, job = event.job, lost] { tell(job, lost); });
+    clock_.at(clock_.now_us() + event.reported_after_us, [this, job = event.job, lost] { tell(job, lost); });
   }
   remove_done_jobs();
   start_due_jobs();
@@ -119,12 +119,12 @@ void Simulation::crash_aggregator(const FaultEvent& event) {
   node.core.reset();
   node.pause = Pause();
   node.gathered = 0;
-  if (event.told_after_us != kNever) {
+  if (event.reported_after_us != kNever) {
     const Status lost(ErrorCode::kAggregatorLost,
                       "the aggregator at " + node.address.to_string() + " has crashed");
     for (size_t j = 0; j < jobs_.size(); ++j) {
       if (!jobs_[j]->started) continue;
-      clock_.at(clock_.now_us() + event.told_after_us, [this, j, lost] { tell(j, lost); });
+      clock_.at(clock_.now_us() + event.reported_after_us, [this, j, lost] { tell(j, lost); });
     }
   }
   if (event.duration_us == kNever) return;

@@ -12,7 +12,7 @@ namespace {
 
 // In the place of lanes that are left out.
 void put_zeros(netsum_fields* fields, uint8_t* payload) {
-  fields->flags = static_cast<uint8_t>(fields->flags & ~NETSUM_FLAG_NO_LANES);
+  fields->flags = static_cast<uint8_t>(fields->flags & ~NETSUM_FLAG_EMPTY);
   fields->payload_bytes = fields->absent_bytes;
   std::fill_n(payload, fields->payload_bytes, uint8_t{0});
 }
@@ -25,20 +25,22 @@ uint32_t Simulation::lane_room(const JobPlan& plan) const {
 }
 
 // What a rank sends is the truth.
-void Simulation::hear(size_t job, int rank, const OutPacket& packet) {
+void Simulation::observe(size_t job, int rank, const OutPacket& packet) {
   netsum_fields fields;
   if (netsum_parse(packet.data, packet.size, &fields) != NETSUM_DROP_NONE) return;
   if (fields.type != NETSUM_TYPE_CONTRIBUTION) return;
-  judge_.note_contribution(round_of(job, packet.to, fields), rank, fields, packet.data + NETSUM_HEADER_BYTES);
+  result_checker_.note_contribution(round_of(job, packet.to, fields), rank, fields,
+                                    packet.data + NETSUM_HEADER_BYTES);
 }
 
 // The sums of the aggregators of a stripe, that of a rack and the stripe's own, are the same.
-Liar::Round Simulation::round_of(size_t job, const Address& aggregator, netsum_fields fields) const {
+FaultyAggregator::Round Simulation::round_of(size_t job, const Address& aggregator,
+                                             netsum_fields fields) const {
   int stripe = 0;
   while (aggregator_address(stripe) != aggregator) ++stripe;
   fields.job = scenario_.jobs[job].job;
   fields.epoch = scenario_.jobs[job].epoch;
-  return Liar::round_of(stripe % scenario_.aggregators, fields);
+  return FaultyAggregator::round_of(stripe % scenario_.aggregators, fields);
 }
 
 void Simulation::send_sum(const AggregatorNode& node, const OutPacket& packet, netsum_fields fields) {
@@ -50,15 +52,16 @@ void Simulation::send_sum(const AggregatorNode& node, const OutPacket& packet, n
   std::vector<uint8_t> frame(packet.data, packet.data + packet.size);
   frame.resize(NETSUM_HEADER_BYTES + scenario_.payload_bytes);
   uint8_t* const payload = frame.data() + NETSUM_HEADER_BYTES;
-  bool altered = liar_.alter(Liar::round_of(index, fields), packet.to, &fields, payload);
+  bool altered =
+      faulty_aggregator_.alter(FaultyAggregator::round_of(index, fields), packet.to, &fields, payload);
   // A rack that is a P4 switch would refuse a result without lanes, and ask for it again until the deadline.
   const bool to_switch = scenario_.rack_switches && index < scenario_.aggregators;
-  if (altered && to_switch && (fields.flags & NETSUM_FLAG_NO_LANES) != 0) put_zeros(&fields, payload);
+  if (altered && to_switch && (fields.flags & NETSUM_FLAG_EMPTY) != 0) put_zeros(&fields, payload);
   const bool upwards = fields.type == NETSUM_TYPE_CONTRIBUTION;
   if (alter_ && !upwards) altered |= alter_(&fields, payload);
   const auto job_index = static_cast<size_t>(job - scenario_.jobs.begin());
-  if (!upwards && is_judged(job_index) &&
-      !judge_.is_right(round_of(job_index, node.address, fields), job->ranks, fields, payload))
+  if (!upwards && is_checked(job_index) &&
+      !result_checker_.is_right(round_of(job_index, node.address, fields), job->ranks, fields, payload))
     ++report_.lies.false_sent;
   if (!altered) return send(node.address, packet);
   const int stripe = index % scenario_.aggregators;
@@ -97,7 +100,7 @@ void Simulation::judge(size_t job, int rank, const InPacket& received) {
   if (!is_result) return core.on_packet(worker.clock.local_us(clock_.now_us()), received);
   std::vector<uint8_t> memory;
   InPacket packet = received;
-  if (flips_.chance(scenario_.lies.flipped_in_ranks) && (fields.flags & NETSUM_FLAG_NO_LANES) == 0 &&
+  if (flips_.chance(scenario_.lies.flipped_in_ranks) && (fields.flags & NETSUM_FLAG_EMPTY) == 0 &&
       kernels::check_is_right(received.data, fields, stripe->key()))
     packet = flip_a_bit(received, fields, stripe->key(), &memory);
   const StripeCounters& counters = stripe->counters();
@@ -106,7 +109,7 @@ void Simulation::judge(size_t job, int rank, const InPacket& received) {
                       fields.epoch == stripe->options().epoch && stripe->slots().waits_for(fields);
   const bool of_weights = core.signature_of_update() == fields.signature;
   core.on_packet(worker.clock.local_us(clock_.now_us()), packet);
-  const std::string wrong = judge_.check(
+  const std::string wrong = result_checker_.check(
       round_of(job, packet.from, fields), rank, scenario_.jobs[job].ranks, fields,
       packet.data + NETSUM_HEADER_BYTES,
       {.waited = waited && core.status().ok() && kernels::check_is_right(packet.data, fields, stripe->key()),

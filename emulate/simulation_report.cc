@@ -178,11 +178,11 @@ void Simulation::check_at_end() {
 // operation has waited for.
 void Simulation::check_lies() {
   LieCounters& lies = report_.lies;
-  lies.reached = !judge_.lied_to().empty();
-  for (const Judge::Misled& misled : judge_.misled()) {
-    if (judge_.alarmed().contains(misled.job)) continue;
+  lies.reached = !result_checker_.lied_to().empty();
+  for (const ResultChecker::Misled& misled : result_checker_.misled()) {
+    if (result_checker_.alarmed().contains(misled.job)) continue;
     const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& run) {
-      return Judge::Job(run->plan->job, run->plan->epoch) == misled.job;
+      return ResultChecker::Job(run->plan->job, run->plan->epoch) == misled.job;
     });
     const WorkerNode& worker = (*job)->workers[static_cast<size_t>(misled.rank)];
     const auto& operations = worker.report.operations;
@@ -225,11 +225,11 @@ void Simulation::finish_report() {
     report_.jobs.push_back(std::move(ranks));
   }
   report_.network = network_.counters();
-  report_.lies.told = liar_.told();
-  report_.lies.told_upwards = liar_.told_upwards();
-  report_.lies.wrong_refused = judge_.wrong_refused();
-  report_.lies.false_scales = judge_.false_scales();
-  report_.lies.false_alarms = judge_.false_alarms();
+  report_.lies.injected = faulty_aggregator_.injected();
+  report_.lies.injected_upwards = faulty_aggregator_.injected_upwards();
+  report_.lies.wrong_refused = result_checker_.wrong_refused();
+  report_.lies.false_scales = result_checker_.false_scales();
+  report_.lies.false_alarms = result_checker_.false_alarms();
   report_.trace_hash = network_.trace_hash();
 }
 

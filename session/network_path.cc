@@ -36,8 +36,8 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   stripe.payload_bytes = membership.payload_bytes;
   stripe.sums_values = sums_values(membership.capabilities);
   stripe.sums_partial_floats = sums_partial_floats(membership.capabilities);
-  stripe.takes_no_lanes = membership.capabilities.no_lanes();
-  stripe.takes_brief = membership.capabilities.brief();
+  stripe.takes_empty_packets = membership.capabilities.empty_packets();
+  stripe.takes_no_result = membership.capabilities.no_result();
   stripe.member_of_rank = membership.member_of_rank;
   if (!info.embedded) stripe.multicast_group = membership.multicast_group;
   return stripe;

@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-#include "aggregator/server/server.h"
+#include "aggregator/user/dataplane.h"
 #include "src/job/capabilities.h"
 #include "src/net/address.h"
 #include "wire/mtu.h"
@@ -54,14 +54,14 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
   }
   Result<Address> address = shard_address(options, shard->root_);
   if (!address.ok()) return address.status();
-  UdpDataplaneOptions data;
+  UserDataplaneOptions data;
   data.ports = {{address.value()}};
   data.first_udp_port = address.value().port;
   data.slots_per_stripe = kSlots;
   data.spin = options.spin;
   data.max_jobs = kJobs;
   data.payload_bytes = wire::payload_for_mtu(options.mtu, address.value().family);
-  auto dataplane = start_udp_dataplane(data);
+  auto dataplane = start_user_dataplane(data);
   if (!dataplane.ok()) return dataplane.status();
   shard->dataplane_ = std::move(dataplane).value();
   shard->shards_.set_own(shard->dataplane_.get());

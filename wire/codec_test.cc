@@ -57,7 +57,7 @@ std::vector<Sample> samples() {
   };
   all.push_back(
       {"contribution without lanes", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I32, 8)});
-  all.back().fields.flags = NETSUM_FLAG_NO_LANES;
+  all.back().fields.flags = NETSUM_FLAG_EMPTY;
   all[1].fields.flags = NETSUM_FLAG_PART;
   all[3].fields.flags = NETSUM_FLAG_OVERFLOW;
   return all;
@@ -101,8 +101,8 @@ TEST(Codec, RoundTripsEveryType) {
 }
 
 TEST(Codec, TheLengthOfAbsentLanesIsRead) {
-  netsum_fields fields = fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I32, NETSUM_NO_LANES_BYTES);
-  fields.flags = NETSUM_FLAG_NO_LANES;
+  netsum_fields fields = fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I32, NETSUM_EMPTY_BYTES);
+  fields.flags = NETSUM_FLAG_EMPTY;
   for (const uint64_t bytes :
        {uint64_t{0}, uint64_t{1440}, uint64_t{NETSUM_MAX_PAYLOAD}, uint64_t{1} << 40}) {
     std::vector<uint8_t> frame = build(fields);
@@ -114,7 +114,7 @@ TEST(Codec, TheLengthOfAbsentLanesIsRead) {
   }
   const auto refusal = [&](uint8_t type, uint8_t format, uint32_t payload_bytes) {
     netsum_fields wrong = fields_of(type, format, payload_bytes);
-    wrong.flags = NETSUM_FLAG_NO_LANES;
+    wrong.flags = NETSUM_FLAG_EMPTY;
     netsum_fields read;
     return parse(build(wrong), &read);
   };

@@ -78,14 +78,14 @@
 /* Flags. A packet with an unknown flag is refused. Bit 3 is reserved for a block of metadata.
  * PART: the second half of a chunk that travels as two packets. OVERFLOW: a lane passed its range, the sum
  * must not be used; set in a RESULT, and by an aggregator that contributes such a sum to its parent. AGAIN,
- * in a STATUS: contribute again, because the contribution is missing or to be answered with the result. NO_LANES, in a
- * CONTRIBUTION or RESULT: all lanes are 0, and the payload is only their length. BRIEF, in a CONTRIBUTION: the sender needs
- * no lanes of the result, which then has NO_LANES for it, whatever the lanes are. */
+ * in a STATUS: contribute again, because the contribution is missing or to be answered with the result. EMPTY, in a
+ * CONTRIBUTION or RESULT: all lanes are 0, and the payload is only their length. NO_RESULT, in a CONTRIBUTION: the sender needs
+ * no lanes of the result, which then has EMPTY for it, whatever the lanes are. */
 #define NETSUM_FLAG_PART 0x01
 #define NETSUM_FLAG_OVERFLOW 0x02
 #define NETSUM_FLAG_AGAIN 0x04
-#define NETSUM_FLAG_NO_LANES 0x10
-#define NETSUM_FLAG_BRIEF 0x20
+#define NETSUM_FLAG_EMPTY 0x10
+#define NETSUM_FLAG_NO_RESULT 0x20
 #define NETSUM_FLAGS_KNOWN 0x37
 
 /* `member` of packets that are the same for every member. */
@@ -97,8 +97,8 @@
 #define NETSUM_ERROR_BYTES 8
 /* STATUS payload: be64 bitmap of the members that have contributed. */
 #define NETSUM_STATUS_BYTES 8
-/* Payload with NO_LANES: be64 number of the bytes that the lanes would have. */
-#define NETSUM_NO_LANES_BYTES 8
+/* Payload with EMPTY: be64 number of the bytes that the lanes would have. */
+#define NETSUM_EMPTY_BYTES 8
 /* PROBE payload: zeros, the room for its answer. No answer is longer than what it answers, so a dataplane
  * never has to lengthen a packet. */
 #define NETSUM_PROBE_BYTES 8

@@ -18,14 +18,14 @@ struct netsum_fields {
   uint32_t signature;
   uint64_t check;
   uint32_t payload_bytes;
-  uint32_t absent_bytes; /* NO_LANES: of the lanes that are left out */
+  uint32_t absent_bytes; /* EMPTY: of the lanes that are left out */
 };
 
 /* The bytes of lanes that the packet stands for. */
 NETSUM_INLINE uint32_t netsum_full_bytes(const struct netsum_fields* f) {
-  return f->flags & NETSUM_FLAG_NO_LANES ? f->absent_bytes : f->payload_bytes;
+  return f->flags & NETSUM_FLAG_EMPTY ? f->absent_bytes : f->payload_bytes;
 }
-/* absent_bytes of a packet with NO_LANES, from its payload; a number that is too large for any job, if it is. */
+/* absent_bytes of a packet with EMPTY, from its payload; a number that is too large for any job, if it is. */
 NETSUM_INLINE uint32_t netsum_absent_bytes(const void* payload) {
   const uint64_t bytes = netsum_get64(*(const netsum_be64*)payload);
   return bytes > NETSUM_MAX_PAYLOAD ? 0xFFFFFFFFu : (uint32_t)bytes;
@@ -36,7 +36,7 @@ NETSUM_INLINE int netsum_length_fits_type(uint8_t type, uint8_t flags, uint32_t 
   switch (type) {
     case NETSUM_TYPE_CONTRIBUTION:
     case NETSUM_TYPE_RESULT:
-      return flags & NETSUM_FLAG_NO_LANES ? payload_bytes == NETSUM_NO_LANES_BYTES : payload_bytes > 0;
+      return flags & NETSUM_FLAG_EMPTY ? payload_bytes == NETSUM_EMPTY_BYTES : payload_bytes > 0;
     case NETSUM_TYPE_PROBE:
       return payload_bytes == NETSUM_PROBE_BYTES;
     case NETSUM_TYPE_STATUS:
@@ -88,8 +88,9 @@ NETSUM_INLINE int netsum_parse(const void* data, uint32_t size, struct netsum_fi
   out->flags = h->flags;
   if (out->flags & ~NETSUM_FLAGS_KNOWN) return NETSUM_DROP_BAD_FLAGS;
   const int has_lanes = out->type == NETSUM_TYPE_CONTRIBUTION || out->type == NETSUM_TYPE_RESULT;
-  if ((out->flags & NETSUM_FLAG_NO_LANES) && !has_lanes) return NETSUM_DROP_BAD_FLAGS;
-  if ((out->flags & NETSUM_FLAG_BRIEF) && out->type != NETSUM_TYPE_CONTRIBUTION) return NETSUM_DROP_BAD_FLAGS;
+  if ((out->flags & NETSUM_FLAG_EMPTY) && !has_lanes) return NETSUM_DROP_BAD_FLAGS;
+  if ((out->flags & NETSUM_FLAG_NO_RESULT) && out->type != NETSUM_TYPE_CONTRIBUTION)
+    return NETSUM_DROP_BAD_FLAGS;
   out->payload_bytes = size - NETSUM_HEADER_BYTES;
   if (out->payload_bytes > NETSUM_MAX_PAYLOAD || out->payload_bytes % NETSUM_PAYLOAD_MULTIPLE != 0 ||
       !netsum_length_fits_type(out->type, out->flags, out->payload_bytes)) {
@@ -97,11 +98,11 @@ NETSUM_INLINE int netsum_parse(const void* data, uint32_t size, struct netsum_fi
   }
   out->format = h->format;
   if (!netsum_format_fits_type(out->type, out->format)) return NETSUM_DROP_BAD_FORMAT;
-  if ((out->flags & (NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF)) && netsum_is_values(out->format))
+  if ((out->flags & (NETSUM_FLAG_EMPTY | NETSUM_FLAG_NO_RESULT)) && netsum_is_values(out->format))
     return NETSUM_DROP_BAD_FORMAT;
   out->absent_bytes = 0;
 #ifndef __bpf__
-  if (out->flags & NETSUM_FLAG_NO_LANES)
+  if (out->flags & NETSUM_FLAG_EMPTY)
     out->absent_bytes = netsum_absent_bytes((const uint8_t*)data + NETSUM_HEADER_BYTES);
 #endif
   out->job = netsum_get16(h->job);

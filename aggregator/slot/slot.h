@@ -24,8 +24,8 @@
 #define NETSUM_ROUND_SUMMED 4 /* all have contributed; the sum is with the parent */
 
 struct netsum_round {
-  uint64_t seen;  /* bitmap of the members that have contributed */
-  uint64_t brief; /* of those that need no lanes of the result */
+  uint64_t seen;      /* bitmap of the members that have contributed */
+  uint64_t no_result; /* of those that need no lanes of the result */
   uint32_t chunk;
   uint32_t signature;
   uint32_t payload_bytes; /* of the lanes */
@@ -111,7 +111,7 @@ NETSUM_INLINE struct netsum_verdict netsum_tell(uint32_t bank, uint64_t seen, in
 NETSUM_INLINE int netsum_length_fits_job(const struct netsum_fields* f,
                                          const struct netsum_job_rules* rules) {
   if (f->payload_bytes > rules->payload_bytes) return 0;
-  if (!(f->flags & NETSUM_FLAG_NO_LANES)) return 1;
+  if (!(f->flags & NETSUM_FLAG_EMPTY)) return 1;
   return f->absent_bytes > 0 && f->absent_bytes <= rules->payload_bytes &&
          f->absent_bytes % NETSUM_PAYLOAD_MULTIPLE == 0;
 }
@@ -182,7 +182,7 @@ NETSUM_INLINE struct netsum_verdict netsum_on_previous(const struct netsum_slot*
 
 /* The members whose copy of the result has no lanes. */
 NETSUM_INLINE uint64_t netsum_without_lanes(const struct netsum_round* round) {
-  return round->filled == NETSUM_MEMBER_ALL ? ~0ull : round->brief;
+  return round->filled == NETSUM_MEMBER_ALL ? ~0ull : round->no_result;
 }
 
 /* A contribution may itself be a sum that overflowed: an aggregator passes on to its parent what it saw. */
@@ -190,21 +190,21 @@ NETSUM_INLINE uint8_t netsum_says_overflow(const struct netsum_fields* f) {
   return (f->flags & NETSUM_FLAG_OVERFLOW) != 0;
 }
 
-NETSUM_INLINE int netsum_has_no_lanes(const struct netsum_fields* f) {
-  return (f->flags & NETSUM_FLAG_NO_LANES) != 0;
+NETSUM_INLINE int netsum_is_empty(const struct netsum_fields* f) {
+  return (f->flags & NETSUM_FLAG_EMPTY) != 0;
 }
 
-NETSUM_INLINE int netsum_is_brief(const struct netsum_fields* f) {
-  return (f->flags & NETSUM_FLAG_BRIEF) != 0;
+NETSUM_INLINE int netsum_wants_no_result(const struct netsum_fields* f) {
+  return (f->flags & NETSUM_FLAG_NO_RESULT) != 0;
 }
 
 /* A contribution of a member that has contributed to the round. The answer is not longer than the request. A request of
  * another length is not the member's, whose contribution agreed. */
 NETSUM_INLINE struct netsum_verdict netsum_on_repeated(struct netsum_round* round,
                                                        const struct netsum_fields* f, uint32_t bank) {
-  const int has_room = !netsum_has_no_lanes(f);
+  const int has_room = !netsum_is_empty(f);
   const int short_result = (netsum_without_lanes(round) & netsum_member_bit(f->member)) != 0;
-  const int short_sum = round->filled == NETSUM_MEMBER_ALL && round->brief == round->seen;
+  const int short_sum = round->filled == NETSUM_MEMBER_ALL && round->no_result == round->seen;
   if (!netsum_agrees(round, f)) return netsum_dropped(NETSUM_DROP_DUPLICATE);
   if (round->state == NETSUM_ROUND_COMPLETE && has_room && round->unsent) {
     round->unsent = 0;
@@ -238,14 +238,14 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
     round->flags = f->flags & NETSUM_FLAG_PART;
     round->overflow = netsum_says_overflow(f);
     round->state = NETSUM_ROUND_OPEN;
-    round->filled = netsum_has_no_lanes(f) ? NETSUM_MEMBER_ALL : f->member;
+    round->filled = netsum_is_empty(f) ? NETSUM_MEMBER_ALL : f->member;
     round->unsent = 0;
-    round->brief = netsum_is_brief(f) ? bit : 0;
-    return netsum_act(netsum_has_no_lanes(f) ? NETSUM_ACT_CLEAR : NETSUM_ACT_STORE, bank, bit);
+    round->no_result = netsum_wants_no_result(f) ? bit : 0;
+    return netsum_act(netsum_is_empty(f) ? NETSUM_ACT_CLEAR : NETSUM_ACT_STORE, bank, bit);
   }
   if (ahead == 0xFFFFFFFFu) {
     const struct netsum_verdict previous = netsum_on_previous(slot, bit);
-    const int has_room = !netsum_has_no_lanes(f) || (netsum_without_lanes(round) & bit);
+    const int has_room = !netsum_is_empty(f) || (netsum_without_lanes(round) & bit);
     return netsum_agrees(round, f) && has_room ? previous : netsum_dropped(NETSUM_DROP_STALE_ROUND);
   }
   if (ahead != 0 || round->state == NETSUM_ROUND_EMPTY) return netsum_not_live(ahead);
@@ -259,8 +259,8 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
   }
   round->seen |= bit;
   round->overflow |= netsum_says_overflow(f);
-  if (netsum_is_brief(f)) round->brief |= bit;
-  if (netsum_has_no_lanes(f)) return netsum_act(NETSUM_ACT_COUNT, bank, round->seen);
+  if (netsum_wants_no_result(f)) round->no_result |= bit;
+  if (netsum_is_empty(f)) return netsum_act(NETSUM_ACT_COUNT, bank, round->seen);
   round->filled = f->member;
   return netsum_act(NETSUM_ACT_ADD, bank, round->seen);
 }
@@ -282,8 +282,8 @@ NETSUM_INLINE int netsum_slot_added(struct netsum_slot* slot, uint32_t bank, int
 NETSUM_INLINE uint16_t netsum_slot_asks(struct netsum_slot* slot, const struct netsum_fields* f) {
   struct netsum_round* round = &slot->rounds[f->round & 1];
   const int complete = round->state == NETSUM_ROUND_COMPLETE;
-  if (!netsum_has_no_lanes(f) || round->filled == NETSUM_MEMBER_ALL) return NETSUM_MEMBER_ALL;
-  if (complete && (round->seen & ~round->brief) == 0) return NETSUM_MEMBER_ALL;
+  if (!netsum_is_empty(f) || round->filled == NETSUM_MEMBER_ALL) return NETSUM_MEMBER_ALL;
+  if (complete && (round->seen & ~round->no_result) == 0) return NETSUM_MEMBER_ALL;
   round->unsent = complete;
   return round->filled;
 }
@@ -332,7 +332,7 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_from_parent(struct netsum_slot* 
   if (f->type == NETSUM_TYPE_RESULT) {
     if (!netsum_agrees(round, f)) return netsum_dropped(NETSUM_DROP_STALE_ROUND);
     round->overflow |= netsum_says_overflow(f);
-    round->filled = netsum_has_no_lanes(f) ? NETSUM_MEMBER_ALL : 0;
+    round->filled = netsum_is_empty(f) ? NETSUM_MEMBER_ALL : 0;
     round->state = NETSUM_ROUND_COMPLETE;
     return netsum_act(NETSUM_ACT_TAKE_RESULT, bank, 0);
   }

@@ -82,7 +82,7 @@ class SlotBench {
     const netsum_verdict v = netsum_slot_from_parent(&slots_[f.slot], &f, rules_.members);
     SlotOutcome outcome = outcome_of(v);
     if (v.action != NETSUM_ACT_TAKE_RESULT) return outcome;
-    if (!netsum_has_no_lanes(&f))
+    if (!netsum_is_empty(&f))
       netsum_lanes_store(lanes_[f.slot][v.bank].data(), payload.data(), f.payload_bytes);
     outcome.completed = true;
     return outcome;
@@ -99,9 +99,9 @@ class SlotBench {
   // Nothing, in place of two 32-bit lanes.
   SlotOutcome contribute_nothing(uint16_t member, uint32_t round) {
     netsum_fields f = contribution(member, round);
-    f.flags = NETSUM_FLAG_NO_LANES;
+    f.flags = NETSUM_FLAG_EMPTY;
     f.absent_bytes = f.payload_bytes;
-    return feed(f, std::array<uint8_t, NETSUM_NO_LANES_BYTES>{});
+    return feed(f, std::array<uint8_t, NETSUM_EMPTY_BYTES>{});
   }
 
   SlotOutcome probe(uint16_t member, uint32_t round, uint32_t slot = 0) {

@@ -369,7 +369,7 @@ TEST(SlotWithoutLanes, CountsAsZeros) {
 TEST(SlotWithoutLanes, MustAgreeInTheLengthThatItLeavesOut) {
   SlotBench bench(2);
   netsum_fields f = bench.contribution(0, 1);
-  f.flags = NETSUM_FLAG_NO_LANES;
+  f.flags = NETSUM_FLAG_EMPTY;
   f.absent_bytes = 16;
   EXPECT_EQ(bench.feed(f, std::vector<uint8_t>(8)).action, NETSUM_ACT_CLEAR);
   EXPECT_EQ(bench.contribute(1, 1, 1).action, NETSUM_ACT_ERROR_ALL) << "8 bytes";
@@ -379,7 +379,7 @@ TEST(SlotWithoutLanes, LengthsThatNoLanesHaveAreRefused) {
   SlotBench bench(2, 1, 64);
   for (const uint32_t bytes : {0u, 4u, 12u, 72u, 0xFFFFFFFFu}) {
     netsum_fields f = bench.contribution(0, 1);
-    f.flags = NETSUM_FLAG_NO_LANES;
+    f.flags = NETSUM_FLAG_EMPTY;
     f.absent_bytes = bytes;
     EXPECT_EQ(bench.feed(f, std::vector<uint8_t>(8)).drop, NETSUM_DROP_BAD_LENGTH) << bytes;
   }
@@ -424,29 +424,29 @@ TEST(SlotWithoutLanes, AResultWithoutRoomWaitsForAContributionWithLanes) {
 TEST(SlotWithoutLanes, AMemberThatNeedsNoLanesIsAnsweredWithoutThem) {
   SlotBench bench(3, 1, 64, false, /*lengthens=*/false);
   netsum_fields f = bench.contribution(0, 1);
-  f.flags = NETSUM_FLAG_BRIEF;
+  f.flags = NETSUM_FLAG_NO_RESULT;
   const std::vector<uint8_t> lanes(8, 1);
   EXPECT_EQ(bench.feed(f, lanes).action, NETSUM_ACT_STORE);
   bench.contribute_nothing(1, 1);
   EXPECT_EQ(bench.contribute_nothing(2, 1).asked, 0) << "1 and 2 need the lanes";
-  EXPECT_EQ(bench.slot().rounds[1].brief, 0b001u);
+  EXPECT_EQ(bench.slot().rounds[1].no_result, 0b001u);
   EXPECT_EQ(netsum_without_lanes(&bench.slot().rounds[1]), 0b001u);
-  f.flags = NETSUM_FLAG_BRIEF | NETSUM_FLAG_NO_LANES;
+  f.flags = NETSUM_FLAG_NO_RESULT | NETSUM_FLAG_EMPTY;
   f.absent_bytes = 8;
   EXPECT_EQ(bench.feed(f, lanes).action, NETSUM_ACT_REPLY_RESULT) << "as short as the request";
-  f.flags = NETSUM_FLAG_BRIEF;
+  f.flags = NETSUM_FLAG_NO_RESULT;
   EXPECT_EQ(bench.feed(f, lanes).action, NETSUM_ACT_RESULT_ALL);
   // Nobody needs the lanes: nobody is asked for them.
   for (uint16_t member = 0; member < 3; ++member) {
     f.round = 2;
     f.chunk = 20;
     f.member = member;
-    f.flags = NETSUM_FLAG_BRIEF | (member > 0 ? NETSUM_FLAG_NO_LANES : 0);
+    f.flags = NETSUM_FLAG_NO_RESULT | (member > 0 ? NETSUM_FLAG_EMPTY : 0);
     EXPECT_EQ(bench.feed(f, lanes).asked, NETSUM_MEMBER_ALL);
   }
   EXPECT_EQ(bench.slot().rounds[0].state, NETSUM_ROUND_COMPLETE);
   EXPECT_EQ(bench.contribute(0, 3, 1).action, NETSUM_ACT_STORE);
-  EXPECT_EQ(bench.slot().rounds[1].brief, 0u) << "of the round before in this bank";
+  EXPECT_EQ(bench.slot().rounds[1].no_result, 0u) << "of the round before in this bank";
 }
 
 }  // namespace

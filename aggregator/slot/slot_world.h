@@ -255,9 +255,9 @@ class World {
     if (!zeros && !has_lanes(some_ranks, k)) remove_lanes(f);
   }
   static void remove_lanes(netsum_fields* f) {
-    f->flags |= NETSUM_FLAG_NO_LANES;
+    f->flags |= NETSUM_FLAG_EMPTY;
     f->absent_bytes = f->payload_bytes;
-    f->payload_bytes = NETSUM_NO_LANES_BYTES;
+    f->payload_bytes = NETSUM_EMPTY_BYTES;
   }
 
   netsum_fields fields(uint16_t member, uint8_t k) const {
@@ -278,7 +278,7 @@ class World {
   netsum_fields rank_fields(size_t rank, uint8_t k, bool zeros) const {
     netsum_fields f = fields(ranks_[rank].member, k);
     leave_out_lanes(bit_of(rank), k, zeros, &f);
-    if (!need_lanes(bit_of(rank), k)) f.flags |= NETSUM_FLAG_BRIEF;
+    if (!need_lanes(bit_of(rank), k)) f.flags |= NETSUM_FLAG_NO_RESULT;
     if (rank == 0 && overflows(k)) f.flags |= NETSUM_FLAG_OVERFLOW;
     if (disputed(k) && static_cast<int>(rank) == shape_.disagrees) f.chunk ^= 1;
     return f;
@@ -286,7 +286,7 @@ class World {
   netsum_fields node_fields(size_t node, uint8_t k, bool zeros) const {
     netsum_fields f = fields(member_of_[node], k);
     leave_out_lanes(below_[node], k, zeros, &f);
-    if (!need_lanes(below_[node], k)) f.flags |= NETSUM_FLAG_BRIEF;
+    if (!need_lanes(below_[node], k)) f.flags |= NETSUM_FLAG_NO_RESULT;
     if (disputed(k) && (below_[node] >> (8 * shape_.disagrees) & 1)) f.chunk ^= 1;
     if ((below_[node] & 1) && overflows(k)) f.flags |= NETSUM_FLAG_OVERFLOW;
     return f;
@@ -373,7 +373,7 @@ class World {
 
   // That a packet with lanes is not sent in the place of one without.
   void check_room(const netsum_fields& f, bool sends_lanes) {
-    if (netsum_has_no_lanes(&f) && sends_lanes) fail("a packet with lanes in the place of one without");
+    if (netsum_is_empty(&f) && sends_lanes) fail("a packet with lanes in the place of one without");
   }
   // The ranks that a member of a node stands for.
   uint64_t below_member(size_t index, uint16_t member) const {
@@ -463,7 +463,7 @@ class World {
     Node& node = state->nodes[index];
     const netsum_verdict v = netsum_slot_from_parent(&node.slot, &f, members_[index]);
     if (v.action == NETSUM_ACT_TAKE_RESULT) {
-      if (!netsum_has_no_lanes(&f)) netsum_lanes_store(node.lanes[v.bank], payload, f.payload_bytes);
+      if (!netsum_is_empty(&f)) netsum_lanes_store(node.lanes[v.bank], payload, f.payload_bytes);
       send_to_all(state, index, v.bank, k);
       return true;
     }

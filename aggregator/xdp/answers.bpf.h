@@ -263,21 +263,21 @@ struct outcome {
   uint8_t flags; /* of the result */
   uint8_t complete;
   uint8_t overflow;
-  uint8_t contributes;     /* the packet has been counted as its member's contribution */
-  uint8_t brief;           /* no member needs the lanes of the result */
-  uint32_t no_lanes_bytes; /* of the lanes that the result leaves out; 0: it has lanes */
+  uint8_t contributes;  /* the packet has been counted as its member's contribution */
+  uint8_t no_result;    /* no member needs the lanes of the result */
+  uint32_t empty_bytes; /* of the lanes that the result leaves out; 0: it has lanes */
 };
 
 INLINE int send_sum_up(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o,
                        const struct netsum_xdp_job* job) {
-  const uint8_t brief = o->brief ? NETSUM_FLAG_BRIEF : 0;
-  return send_up(ctx, f, KIND(NETSUM_TYPE_CONTRIBUTION, f->format, o->flags | brief), f->chunk, job);
+  const uint8_t no_result = o->no_result ? NETSUM_FLAG_NO_RESULT : 0;
+  return send_up(ctx, f, KIND(NETSUM_TYPE_CONTRIBUTION, f->format, o->flags | no_result), f->chunk, job);
 }
 
 INLINE int result_to_all(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o) {
   add_to(NETSUM_XDP_ROUNDS_COMPLETED, 1);
   if (o->overflow) add_to(NETSUM_XDP_OVERFLOWS, 1);
-  if (o->no_lanes_bytes != 0 && set_payload(ctx, o->no_lanes_bytes)) return XDP_ABORTED;
+  if (o->empty_bytes != 0 && set_payload(ctx, o->empty_bytes)) return XDP_ABORTED;
   return answer_all(ctx, f->job, KIND(NETSUM_TYPE_RESULT, f->format, o->flags));
 }
 
@@ -302,7 +302,7 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
       return result_to_all(ctx, f, o);
     case NETSUM_ACT_REPLY_RESULT:
       add_to(NETSUM_XDP_RESULTS_REPEATED, 1);
-      if (o->no_lanes_bytes != 0 && set_payload(ctx, o->no_lanes_bytes)) return XDP_ABORTED;
+      if (o->empty_bytes != 0 && set_payload(ctx, o->empty_bytes)) return XDP_ABORTED;
       return answer_sender(ctx, KIND(NETSUM_TYPE_RESULT, f->format, o->flags), NETSUM_MEMBER_ALL, key);
     case NETSUM_ACT_REPLY_STATUS:
       add_to(NETSUM_XDP_STATUSES, 1);

@@ -120,7 +120,7 @@ FUNCTION int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const s
     o.verdict = f->type == NETSUM_TYPE_CONTRIBUTION ? netsum_slot_contribute(slot, f)
                                                     : netsum_slot_from_parent(slot, f, job->rules.members);
     const uint8_t action = o.verdict.action;
-    const int has_room = !netsum_has_no_lanes(f);
+    const int has_room = !netsum_is_empty(f);
     int overflow = 0;
     if (has_room && (action == NETSUM_ACT_STORE || action == NETSUM_ACT_TAKE_RESULT))
       netsum_store(ctx, lanes_index);
@@ -142,14 +142,14 @@ FUNCTION int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const s
   o.flags = round->flags | (round->overflow ? NETSUM_FLAG_OVERFLOW : 0);
   const uint64_t all = netsum_all_members(job->rules.members);
   const uint64_t to = o.verdict.action == NETSUM_ACT_REPLY_RESULT ? netsum_member_bit(f->member) : all;
-  o.brief = round->brief == all;
+  o.no_result = round->no_result == all;
   /* Sums that go up have lanes, if there are any. What is sent up again has lanes if its request has, also of zeros. */
   const uint64_t without = o.complete && job->rules.has_parent && round->filled != NETSUM_MEMBER_ALL
                                ? 0
                                : netsum_without_lanes(round);
-  if (o.verdict.action == NETSUM_ACT_SEND_UP ? netsum_has_no_lanes(f) : (to & ~without) == 0) {
-    o.flags |= NETSUM_FLAG_NO_LANES;
-    o.no_lanes_bytes = round->payload_bytes;
+  if (o.verdict.action == NETSUM_ACT_SEND_UP ? netsum_is_empty(f) : (to & ~without) == 0) {
+    o.flags |= NETSUM_FLAG_EMPTY;
+    o.empty_bytes = round->payload_bytes;
   }
   release(value);
 
@@ -277,9 +277,9 @@ int netsum_aggregate(struct xdp_md* ctx) {
   struct netsum_fields f;
   const int reason = netsum_parse(&frame->header, size, &f);
   if (reason) return drop(reason);
-  if (netsum_has_no_lanes(&f)) {
+  if (netsum_is_empty(&f)) {
     const uint8_t* payload = (const uint8_t*)(frame + 1);
-    if ((const void*)(payload + NETSUM_NO_LANES_BYTES) > end_of(ctx)) return drop(NETSUM_DROP_BAD_LENGTH);
+    if ((const void*)(payload + NETSUM_EMPTY_BYTES) > end_of(ctx)) return drop(NETSUM_DROP_BAD_LENGTH);
     f.absent_bytes = netsum_absent_bytes(payload);
   }
   const struct netsum_xdp_job* job = 0;
@@ -291,14 +291,14 @@ int netsum_aggregate(struct xdp_md* ctx) {
 /* Whether this copy of a RESULT is for a member that needs no lanes, and has them. Rounds do not change while their results are
  * sent: the one after the next opens only when all members have them. */
 INLINE int is_too_long(const struct frame* f, uint32_t job_index, uint16_t member) {
-  if ((f->header.version_type & 15) != NETSUM_TYPE_RESULT || (f->header.flags & NETSUM_FLAG_NO_LANES))
+  if ((f->header.version_type & 15) != NETSUM_TYPE_RESULT || (f->header.flags & NETSUM_FLAG_EMPTY))
     return 0;
   const struct netsum_xdp_job* job = find_job(job_index);
   if (!job) return 0;
   const uint32_t slot_index = job->first_slot + netsum_get16(f->header.slot);
   const struct slot_value* value = bpf_map_lookup_elem(&slots, &slot_index);
   return value &&
-         (value->slot.rounds[netsum_get32(f->header.round) & 1].brief & netsum_member_bit(member)) != 0;
+         (value->slot.rounds[netsum_get32(f->header.round) & 1].no_result & netsum_member_bit(member)) != 0;
 }
 
 /* Leaves out the lanes. */
@@ -307,10 +307,10 @@ INLINE int shorten(struct xdp_md* ctx, uint32_t job_index) {
   if (set_payload(ctx, bytes)) return -1;
   struct frame* f = data_of(ctx);
   if ((const void*)(f + 1) > end_of(ctx)) return -1;
-  const uint16_t udp_bytes = sizeof f->udp + NETSUM_HEADER_BYTES + NETSUM_NO_LANES_BYTES;
+  const uint16_t udp_bytes = sizeof f->udp + NETSUM_HEADER_BYTES + NETSUM_EMPTY_BYTES;
   f->udp.len = bpf_htons(udp_bytes);
   f->ip.tot_len = bpf_htons(sizeof f->ip + udp_bytes);
-  f->header.flags |= NETSUM_FLAG_NO_LANES;
+  f->header.flags |= NETSUM_FLAG_EMPTY;
   f->header.check = netsum_put64(netsum_frame_check(ctx, netsum_xdp_key_of(job_index)));
   return 0;
 }

@@ -54,8 +54,8 @@ class XdpDataplane final : public Dataplane {
     capabilities.add_formats(NETSUM_FORMAT_SUM_I8);
     add_words(&capabilities);
     add_cookies(&capabilities);
-    capabilities.set_no_lanes(true);
-    capabilities.set_brief(true);
+    capabilities.set_empty_packets(true);
+    capabilities.set_no_result(true);
     capabilities.set_multicast(options_.multicast_groups.has_value());
     return {.stripes = 1,
             .max_jobs = options_.max_jobs,

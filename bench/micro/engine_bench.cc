@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/core/aggregator_core.h"
+#include "aggregator/user/core.h"
 #include "engine/engine.h"
 #include "engine/network_core.h"
 #include "src/base/assert.h"

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <vector>
 
-#include "aggregator/core/aggregator_core.h"
+#include "aggregator/user/core.h"
 #include "src/base/assert.h"
 #include "src/base/rng.h"
 #include "src/kernels/kernels.h"

@@ -102,10 +102,10 @@ std::string missing(const Capabilities& needs, const Capabilities& can) {
     return std::to_string(needs.max_members()) + " members (the most is " +
            std::to_string(most_members_of(can)) + ")";
   if (needs.multicast() && !can.multicast()) return "results by multicast";
-  if (needs.no_lanes() && !can.no_lanes()) return "contributions without lanes";
-  if (needs.brief() && !can.brief()) return "results without lanes";
+  if (needs.empty_packets() && !can.empty_packets()) return "contributions without lanes";
+  if (needs.no_result() && !can.no_result()) return "results without lanes";
   for (const auto& [number, value] : encoded_fields(needs))
-    if (number > Capabilities::kBriefFieldNumber)
+    if (number > Capabilities::kNoResultFieldNumber)
       return "capability " + std::to_string(number) + ", which is of a later release";
   return {};
 }
@@ -210,8 +210,8 @@ Capabilities common(const Capabilities& a, const Capabilities& b) {
                               : std::max(a.payload_bytes(), b.payload_bytes()));
   both.set_max_members(std::min(most_members_of(a), most_members_of(b)));
   both.set_multicast(a.multicast() && b.multicast());
-  both.set_no_lanes(a.no_lanes() && b.no_lanes());
-  both.set_brief(a.brief() && b.brief());
+  both.set_empty_packets(a.empty_packets() && b.empty_packets());
+  both.set_no_result(a.no_result() && b.no_result());
   return both;
 }
 

@@ -130,9 +130,9 @@ INSTANTIATE_TEST_SUITE_P(
              "payloads of 8000 bytes (the largest is 1440)"},
         Lack{[](Capabilities*, Capabilities* can) { can->set_max_members(8); }, "64 members (the most is 8)"},
         Lack{[](Capabilities* needs, Capabilities*) { needs->set_multicast(true); }, "results by multicast"},
-        Lack{[](Capabilities* needs, Capabilities*) { needs->set_no_lanes(true); },
+        Lack{[](Capabilities* needs, Capabilities*) { needs->set_empty_packets(true); },
              "contributions without lanes"},
-        Lack{[](Capabilities* needs, Capabilities*) { needs->set_brief(true); }, "results without lanes"},
+        Lack{[](Capabilities* needs, Capabilities*) { needs->set_no_result(true); }, "results without lanes"},
         Lack{[](Capabilities* needs, Capabilities*) {
                // As a later release would send it: field 99 is 1.
                EXPECT_TRUE(needs->ParseFromString(needs->SerializeAsString() + "\x98\x06\x01"));

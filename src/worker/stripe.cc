@@ -58,13 +58,13 @@ Stripe::Stripe(const StripeOptions& options)
       lanes_(chunks_, options.payload_bytes),
       inline_sums_(options_, chunks_),
       byte_transfers_(chunks_, options.payload_bytes),
-      empty_packets_(options.takes_no_lanes, options.takes_brief, options.payload_bytes),
+      empty_packets_(options.takes_empty_packets, options.takes_no_result, options.payload_bytes),
       cursors_{DataCursor(SlotLayout::kSums, chunks_, &groups_, &agreement_),
                DataCursor(SlotLayout::kMoves, chunks_, &groups_, &agreement_)} {
   if (options.sum_key.has_value()) verified_.emplace(options_, lane_room(), &groups_, &counters_);
   NETSUM_ASSERT(!verified_.has_value() ||
-                !(options.sums_values || options.sums_partial_floats || options.takes_no_lanes ||
-                  options.takes_brief || options.predicts_scales));
+                !(options.sums_values || options.sums_partial_floats || options.takes_empty_packets ||
+                  options.takes_no_result || options.predicts_scales));
   groups_.for_each([&](ScaleGroup* group) {
     group->agreed.resize(options.payload_bytes);
     if (verified_.has_value()) group->own.resize(options.payload_bytes);

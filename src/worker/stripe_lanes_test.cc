@@ -18,14 +18,14 @@ namespace {
 // Of this rank, which has nothing to add.
 class StripeWithoutLanes : public StripeTest {
  protected:
-  static StripeOptions options(bool takes_no_lanes, bool takes_brief) {
+  static StripeOptions options(bool takes_empty_packets, bool takes_no_result) {
     StripeOptions options = StripeTest::options();
-    options.takes_no_lanes = takes_no_lanes;
-    options.takes_brief = takes_brief;
+    options.takes_empty_packets = takes_empty_packets;
+    options.takes_no_result = takes_no_result;
     return options;
   }
-  explicit StripeWithoutLanes(bool takes_no_lanes = true, bool takes_brief = false)
-      : StripeTest(options(takes_no_lanes, takes_brief)) {}
+  explicit StripeWithoutLanes(bool takes_empty_packets = true, bool takes_no_result = false)
+      : StripeTest(options(takes_empty_packets, takes_no_result)) {}
 
   // The first packets of data of an operation to which this rank adds nothing.
   std::vector<Sent> start_empty(size_t chunks) {
@@ -48,7 +48,7 @@ class StripeWithoutLanes : public StripeTest {
     return collect();
   }
   static size_t scales_payload(const netsum_fields& fields) {
-    return (fields.flags & NETSUM_FLAG_NO_LANES) != 0 ? fields.absent_bytes : fields.payload_bytes;
+    return (fields.flags & NETSUM_FLAG_EMPTY) != 0 ? fields.absent_bytes : fields.payload_bytes;
   }
   static std::vector<uint8_t> length(uint64_t bytes) {
     const netsum_be64 word = netsum_put64(bytes);
@@ -57,9 +57,9 @@ class StripeWithoutLanes : public StripeTest {
   Status result_without_lanes(const Sent& sent, uint32_t bytes) {
     netsum_fields fields = sent.fields;
     fields.type = NETSUM_TYPE_RESULT;
-    fields.flags = NETSUM_FLAG_NO_LANES;
+    fields.flags = NETSUM_FLAG_EMPTY;
     fields.member = NETSUM_MEMBER_ALL;
-    fields.payload_bytes = NETSUM_NO_LANES_BYTES;
+    fields.payload_bytes = NETSUM_EMPTY_BYTES;
     fields.absent_bytes = bytes;
     return stripe_.on_packet(now_, fields, length(bytes).data());
   }
@@ -69,10 +69,10 @@ class StripeWithoutLanes : public StripeTest {
 TEST_F(StripeWithoutLanes, ARankWithNothingToAddSendsNoLanes) {
   const std::vector<Sent> data = start_empty(3);
   ASSERT_EQ(data.size(), 3u);
-  EXPECT_EQ(scales_.fields.flags, NETSUM_FLAG_NO_LANES);
+  EXPECT_EQ(scales_.fields.flags, NETSUM_FLAG_EMPTY);
   EXPECT_EQ(scales_.fields.format, NETSUM_FORMAT_MAX_U8);
   for (const Sent& sent : data) {
-    EXPECT_EQ(sent.fields.flags, NETSUM_FLAG_NO_LANES);
+    EXPECT_EQ(sent.fields.flags, NETSUM_FLAG_EMPTY);
     EXPECT_EQ(sent.fields.format, NETSUM_FORMAT_SUM_I32);
     EXPECT_EQ(sent.fields.absent_bytes, kPayload);
     EXPECT_EQ(sent.payload, length(kPayload));
@@ -174,7 +174,7 @@ TEST_F(ReduceScatterTest, LanesThatNobodyElseNeedsAreKeptAndAdded) {
   const std::vector<Sent> data = start_parts();
   ASSERT_EQ(data.size(), 3u);
   EXPECT_EQ(data[0].fields.flags, 0);
-  EXPECT_EQ(data[1].fields.flags, NETSUM_FLAG_NO_LANES);
+  EXPECT_EQ(data[1].fields.flags, NETSUM_FLAG_EMPTY);
   EXPECT_EQ(data[2].fields.flags, 0);
   EXPECT_TRUE(answer(data[1], NETSUM_TYPE_RESULT, others(1000)).ok());
   expect_sum(1000);
@@ -217,7 +217,7 @@ TEST_F(ReduceScatterTest, ASumThatPassesItsLaneWithTheKeptOnesIsAnError) {
 // Bytes of rank 1, in three parts of a chunk each, at an aggregator that leaves out lanes of results.
 class ResultsWithoutLanes : public StripeWithoutLanes {
  protected:
-  explicit ResultsWithoutLanes(bool takes_brief = true) : StripeWithoutLanes(true, takes_brief) {}
+  explicit ResultsWithoutLanes(bool takes_no_result = true) : StripeWithoutLanes(true, takes_no_result) {}
   // Its packets, in the order of the chunks.
   std::vector<Sent> start_moving(Collective collective) {
     for (size_t i = 0; i < input_.size(); ++i) input_[i] = static_cast<uint8_t>(i + 1);
@@ -248,8 +248,7 @@ class ResultsWithoutLanes : public StripeWithoutLanes {
 
 TEST_F(ResultsWithoutLanes, ARankCopiesWhatItHasItself) {
   const std::vector<Sent> data = start_moving(Collective::kAllGather);
-  ASSERT_EQ(flags_of(data),
-            (std::vector<int>{NETSUM_FLAG_NO_LANES, NETSUM_FLAG_BRIEF, NETSUM_FLAG_NO_LANES}));
+  ASSERT_EQ(flags_of(data), (std::vector<int>{NETSUM_FLAG_EMPTY, NETSUM_FLAG_NO_RESULT, NETSUM_FLAG_EMPTY}));
   EXPECT_TRUE(answer(data[0], NETSUM_TYPE_RESULT, std::vector<uint8_t>(kPayload, 201)).ok());
   EXPECT_TRUE(result_without_lanes(data[1], kPayload).ok());
   EXPECT_TRUE(answer(data[2], NETSUM_TYPE_RESULT, std::vector<uint8_t>(kPayload, 203)).ok());
@@ -262,8 +261,8 @@ TEST_F(ResultsWithoutLanes, ARankCopiesWhatItHasItself) {
 
 TEST_F(ResultsWithoutLanes, WhatIsSentAgainIsAsBefore) {
   const std::vector<Sent> data = start_moving(Collective::kGather);  // to rank 0
-  constexpr int kNeither = NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF;
-  ASSERT_EQ(flags_of(data), (std::vector<int>{kNeither, NETSUM_FLAG_BRIEF, kNeither}));
+  constexpr int kNeither = NETSUM_FLAG_EMPTY | NETSUM_FLAG_NO_RESULT;
+  ASSERT_EQ(flags_of(data), (std::vector<int>{kNeither, NETSUM_FLAG_NO_RESULT, kNeither}));
   now_ += 1'000'000;
   for (const Sent& probe : collect()) EXPECT_TRUE(status(probe, 7).ok());
   const std::vector<Sent> again = in_order(collect());
@@ -280,7 +279,7 @@ class OldResults : public ResultsWithoutLanes {
 };
 TEST_F(OldResults, HaveLanesForAll) {
   const std::vector<Sent> data = start_moving(Collective::kGather);
-  EXPECT_EQ(flags_of(data), (std::vector<int>{NETSUM_FLAG_NO_LANES, 0, NETSUM_FLAG_NO_LANES}));
+  EXPECT_EQ(flags_of(data), (std::vector<int>{NETSUM_FLAG_EMPTY, 0, NETSUM_FLAG_EMPTY}));
 }
 
 }  // namespace

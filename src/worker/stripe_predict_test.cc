@@ -18,7 +18,7 @@ StripeOptions predicting(StripeOptions options, bool without_lanes) {
   options.data_slots = 128;
   options.scale_slots = 8;
   options.predicts_scales = true;
-  options.takes_no_lanes = options.takes_brief = without_lanes;
+  options.takes_empty_packets = options.takes_no_result = without_lanes;
   return options;
 }
 
@@ -264,13 +264,13 @@ TEST_F(PredictWithoutLanesTest, ARankThatRequiresMoreSendsAndGetsNoLanes) {
   enqueue(1, 3e30f);
   const std::vector<Sent> sent = collect();
   ASSERT_EQ(sent.size(), 2u);
-  EXPECT_EQ(sent[1].fields.flags, NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF);
-  EXPECT_EQ(sent[1].fields.payload_bytes, uint32_t{NETSUM_NO_LANES_BYTES});
+  EXPECT_EQ(sent[1].fields.flags, NETSUM_FLAG_EMPTY | NETSUM_FLAG_NO_RESULT);
+  EXPECT_EQ(sent[1].fields.payload_bytes, uint32_t{NETSUM_EMPTY_BYTES});
   EXPECT_EQ(netsum_full_bytes(&sent[1].fields), kPayload);
   ASSERT_TRUE(result(sent[0]).ok());
   netsum_fields fields = sent[1].fields;
   fields.type = NETSUM_TYPE_RESULT;
-  fields.flags = NETSUM_FLAG_NO_LANES;
+  fields.flags = NETSUM_FLAG_EMPTY;
   ASSERT_TRUE(stripe_.on_packet(now_, fields, sent[1].payload.data()).ok());
   finish();
   EXPECT_EQ(floats_[0], 3e30f);
@@ -316,7 +316,7 @@ TEST_F(PredictWithoutLanesTest, WhatWasSentWithLanesIsRepeatedWithLanes) {
   }
   const std::vector<Sent> sent = collect();
   ASSERT_EQ(sent.size(), 2u);
-  EXPECT_EQ(sent[1].fields.flags, NETSUM_FLAG_BRIEF);
+  EXPECT_EQ(sent[1].fields.flags, NETSUM_FLAG_NO_RESULT);
   ASSERT_TRUE(result(raised(sent[0], 254, 0)).ok());
   collect();
   now_ += 1'000'000;
@@ -327,7 +327,7 @@ TEST_F(PredictWithoutLanesTest, WhatWasSentWithLanesIsRepeatedWithLanes) {
   const std::vector<Sent> repeated = collect();
   ASSERT_EQ(repeated.size(), 1u);
   EXPECT_EQ(repeated[0].fields.signature, sent[1].fields.signature);
-  EXPECT_EQ(repeated[0].fields.flags, NETSUM_FLAG_BRIEF);
+  EXPECT_EQ(repeated[0].fields.flags, NETSUM_FLAG_NO_RESULT);
   EXPECT_EQ(repeated[0].payload, std::vector<uint8_t>(kPayload));
 }
 

@@ -83,7 +83,7 @@ WorkerCore::WorkerCore(const WorkerOptions& options)
     stripe.names = options_.names;
     stripe.summands = options_.summands;
     if (stripe.sum_key.has_value())
-      stripe.sums_values = stripe.sums_partial_floats = stripe.takes_no_lanes = stripe.takes_brief =
+      stripe.sums_values = stripe.sums_partial_floats = stripe.takes_empty_packets = stripe.takes_no_result =
           stripe.predicts_scales = false;
     // Chunks have the same size on all stripes.
     NETSUM_ASSERT(payload_bytes == 0 || payload_bytes == stripe.payload_bytes);

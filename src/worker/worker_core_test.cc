@@ -101,7 +101,8 @@ TEST(WorkerCore, AJobThatVerifiesItsSumsRefusesWhatIsNoSum) {
   options.stripes.resize(1);
   options.stripes[0].address = Address::parse("10.0.0.1:1000").value();
   options.stripes[0].sum_key = netsum_key{1, 2};
-  options.stripes[0].sums_values = options.stripes[0].takes_no_lanes = options.stripes[0].takes_brief = true;
+  options.stripes[0].sums_values = options.stripes[0].takes_empty_packets =
+      options.stripes[0].takes_no_result = true;
   WorkerCore core(options);
   EXPECT_TRUE(core.verifies_sums());
   int32_t element = 1;

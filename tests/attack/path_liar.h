@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "emulate/judge.h"
-#include "emulate/liar.h"
+#include "emulate/faulty_aggregator.h"
+#include "emulate/result_checker.h"
 #include "src/net/address.h"
 #include "tests/attack/frame_path.h"
 #include "tests/attack/known_jobs.h"

@@ -6,7 +6,7 @@
 
 #include "aggregator/control/control_service.h"
 #include "aggregator/dataplane/stalling_dataplane.h"
-#include "aggregator/server/server.h"
+#include "aggregator/user/dataplane.h"
 #include "src/control/client.h"
 #include "tests/attack/flood.h"
 
@@ -18,10 +18,10 @@ using std::chrono::seconds;
 constexpr seconds kPatience{60};
 
 TEST(StallAttack, AJobSumsWhileAllElseStalls) {
-  UdpDataplaneOptions data;
+  UserDataplaneOptions data;
   data.ports = {{*Address::parse("127.0.0.1:0")}};
   data.max_jobs = 8;
-  auto sums = start_udp_dataplane(data);
+  auto sums = start_user_dataplane(data);
   ASSERT_TRUE(sums.ok()) << sums.status().to_string();
   StallingDataplane dataplane(sums->get());
   Gate log;

@@ -53,7 +53,7 @@ class CookieRun : public DataplaneUnderTest {
   bool lengthens() const override { return false; }
   // Packets and results without lanes are not for it.
   bool takes(const netsum_fields& packet) const override {
-    return (packet.flags & (NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF)) == 0;
+    return (packet.flags & (NETSUM_FLAG_EMPTY | NETSUM_FLAG_NO_RESULT)) == 0;
   }
   std::map<std::string, uint64_t> drops() override { return inner_->drops(); }
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "aggregator/server/server.h"
+#include "aggregator/user/dataplane.h"
 #include "tests/conformance/network_run.h"
 #include "tests/conformance/random_packets.h"
 #include "tests/conformance/reference_dataplane.h"
@@ -23,13 +23,13 @@ class DaemonOnLoopback : public testing::TestWithParam<Setup> {
   void SetUp() override {
     pin_to_one_cpu();
     const Address anywhere = Address::parse("127.0.0.1:0").value();
-    UdpDataplaneOptions options{
+    UserDataplaneOptions options{
         .ports = {{anywhere}}, .slots_per_stripe = 64, .queue_for_each_job = GetParam().queue_for_each_job};
     if (GetParam().two_ports) {
       options.ports.push_back({Address::parse("127.0.0.2:0").value()});
       options.stripes = {{0, 0}, {1, 0}};
     }
-    auto started = start_udp_dataplane(options);
+    auto started = start_user_dataplane(options);
     ASSERT_TRUE(started.ok()) << started.status().to_string();
     dataplane_ = std::move(started).value();
     for (Peer peer = 0; peer < kNetworkPeers; ++peer) {

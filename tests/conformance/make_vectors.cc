@@ -559,7 +559,7 @@ Vector no_lanes_vector() {
   values.format = NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32);
   w.contribute(0, values, no_lanes(8), "in place of values").expect_drop("bad_format");
   Bytes probe = w.probe(0, r);
-  probe[3] = NETSUM_FLAG_NO_LANES;
+  probe[3] = NETSUM_FLAG_EMPTY;
   w.feed(0, "a probe without lanes", probe).expect_drop("bad_flags");
   w.contribute_nothing(0, r, 16);
   w.contribute(1, r, lanes32({1, 2}), "member 1 differs in the length");
@@ -623,7 +623,7 @@ Vector brief_vector() {
   w.expect({1}, "the result without lanes, with its overflow", w.result(without_lanes(flagged), no_lanes(8)));
 
   Bytes probe = w.probe(0, r);
-  probe[3] = NETSUM_FLAG_BRIEF;
+  probe[3] = NETSUM_FLAG_NO_RESULT;
   w.feed(0, "a brief probe", probe).expect_drop("bad_flags");
   Round values = brief({.slot = 2, .round = 1, .chunk = 4});
   values.format = NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32);

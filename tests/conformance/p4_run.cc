@@ -54,7 +54,7 @@ bool P4Run::start_at(const VectorStart& start) {
 
 // What the model announces: the formats of lanes that its table knows, no packets or results without lanes, and no values.
 bool P4Run::takes(const netsum_fields& packet) const {
-  if ((packet.flags & (NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF)) != 0) return false;
+  if ((packet.flags & (NETSUM_FLAG_EMPTY | NETSUM_FLAG_NO_RESULT)) != 0) return false;
   switch (packet.format) {
     case NETSUM_FORMAT_NONE:
     case NETSUM_FORMAT_SUM_I8:

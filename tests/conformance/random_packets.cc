@@ -19,7 +19,7 @@ class Traffic {
     netsum_fields without{};
     without.type = NETSUM_TYPE_CONTRIBUTION;
     without.format = NETSUM_FORMAT_SUM_I32;
-    without.flags = NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF;
+    without.flags = NETSUM_FLAG_EMPTY | NETSUM_FLAG_NO_RESULT;
     takes_without_lanes_ = dataplane.takes(without);
     static constexpr uint8_t kFormats[] = {
         NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64, NETSUM_FORMAT_MAX_U8,
@@ -98,7 +98,7 @@ class Traffic {
     if (f.round % 5 == 0) f.flags = NETSUM_FLAG_PART;
     const bool may_be_short = takes_without_lanes_ && !netsum_is_values(f.format);
     if (may_be_short && rng_.chance(0.3)) leave_out_lanes(&f);
-    if (may_be_short && rng_.chance(0.3)) f.flags |= NETSUM_FLAG_BRIEF;
+    if (may_be_short && rng_.chance(0.3)) f.flags |= NETSUM_FLAG_NO_RESULT;
     Peer from = peer(j, m);
     if (j == 1 && jobs_[1].parent && rng_.chance(0.3)) return parents(f);
     if (rng_.chance(0.15)) {
@@ -115,7 +115,7 @@ class Traffic {
       byte = static_cast<uint8_t>(extreme ? (rng_.chance(0.5) ? 0x7F : 0x80) : rng_.next());
     }
     if (f.type == NETSUM_TYPE_PROBE) std::fill(payload.begin(), payload.end(), uint8_t{0});
-    if (f.flags & NETSUM_FLAG_NO_LANES) write_length(f, &payload);
+    if (f.flags & NETSUM_FLAG_EMPTY) write_length(f, &payload);
     Bytes packet = build(f, j, payload);
     if (rng_.chance(0.03)) packet[rng_.below(packet.size())] ^= static_cast<uint8_t>(1u << rng_.below(8));
     if (rng_.chance(0.01)) packet.resize(rng_.below(packet.size() + 20));
@@ -136,9 +136,9 @@ class Traffic {
   }
 
   static void leave_out_lanes(netsum_fields* f) {
-    f->flags |= NETSUM_FLAG_NO_LANES;
+    f->flags |= NETSUM_FLAG_EMPTY;
     f->absent_bytes = f->payload_bytes;
-    f->payload_bytes = NETSUM_NO_LANES_BYTES;
+    f->payload_bytes = NETSUM_EMPTY_BYTES;
   }
   static void write_length(const netsum_fields& f, Bytes* payload) {
     const netsum_be64 length = netsum_put64(f.absent_bytes);
@@ -148,7 +148,7 @@ class Traffic {
   // What the parent says of the step that `f` contributes to.
   std::pair<Peer, Bytes> parents(netsum_fields f) {
     f.type = NETSUM_TYPE_RESULT;
-    f.flags &= static_cast<uint8_t>(~NETSUM_FLAG_BRIEF);
+    f.flags &= static_cast<uint8_t>(~NETSUM_FLAG_NO_RESULT);
     f.member = NETSUM_MEMBER_ALL;
     if (rng_.chance(0.3)) {
       f.type = NETSUM_TYPE_STATUS;
@@ -170,7 +170,7 @@ class Traffic {
     if (rng_.chance(0.1)) spoil(&f, &from);
     Bytes payload(f.payload_bytes);
     for (uint8_t& byte : payload) byte = static_cast<uint8_t>(rng_.next());
-    if (f.flags & NETSUM_FLAG_NO_LANES) write_length(f, &payload);
+    if (f.flags & NETSUM_FLAG_EMPTY) write_length(f, &payload);
     Bytes packet = build_parents(f, payload);
     if (rng_.chance(0.03)) packet[rng_.below(packet.size())] ^= static_cast<uint8_t>(1u << rng_.below(8));
     return {from, packet};

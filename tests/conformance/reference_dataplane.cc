@@ -195,8 +195,7 @@ std::vector<Reply> ReferenceDataplane::on_parent(Peer from, const netsum_fields&
   own.job = found->first;
   own.epoch = job.rules.epoch;
   if (verdict.action == NETSUM_ACT_TAKE_RESULT) {
-    if (!netsum_has_no_lanes(&f))
-      netsum_lanes_store(slot.lanes[verdict.bank].data(), payload, f.payload_bytes);
+    if (!netsum_is_empty(&f)) netsum_lanes_store(slot.lanes[verdict.bank].data(), payload, f.payload_bytes);
     return result_to_all(job, own, verdict.bank);
   }
   Peer to = from;
@@ -226,7 +225,7 @@ Bytes ReferenceDataplane::payload_of(const SlotState& slot, uint32_t bank, bool 
   const Bytes& lanes = slot.lanes[bank];
   const uint32_t bytes = slot.machine.rounds[bank].payload_bytes;
   if (!without_lanes) return Bytes(lanes.begin(), lanes.begin() + bytes);
-  f->flags |= NETSUM_FLAG_NO_LANES;
+  f->flags |= NETSUM_FLAG_EMPTY;
   const netsum_be64 length = netsum_put64(bytes);
   return Bytes(length.b, length.b + sizeof length);
 }
@@ -243,7 +242,7 @@ std::vector<Reply> ReferenceDataplane::sum_up(const Job& job, uint16_t slot, uin
   f.round = machine.current;
   f.chunk = round.chunk;
   f.signature = round.signature;
-  if (round.brief == netsum_all_members(job.rules.members)) f.flags |= NETSUM_FLAG_BRIEF;
+  if (round.no_result == netsum_all_members(job.rules.members)) f.flags |= NETSUM_FLAG_NO_RESULT;
   const Bytes payload = payload_of(job.slots[slot], bank, without_lanes, &f);
   return send_up(job, f, payload);
 }
@@ -275,7 +274,7 @@ std::vector<Reply> ReferenceDataplane::on_verdict(Job& job, const netsum_fields&
     case NETSUM_ACT_RESULT_ALL:
       return result_to_all(job, f, verdict.bank);
     case NETSUM_ACT_SEND_UP:
-      return sum_up(job, f.slot, verdict.bank, netsum_has_no_lanes(&f));
+      return sum_up(job, f.slot, verdict.bank, netsum_is_empty(&f));
     case NETSUM_ACT_PROBE_UP:
       reply.chunk = netsum_chunk_up(f.chunk, f.member);
       return send_up(job, reply, Bytes(NETSUM_PROBE_BYTES));

@@ -47,18 +47,18 @@ inline Bytes lanes64(const std::vector<int64_t>& values) {
   return payload;
 }
 
-// In place of so many bytes of lanes, with NETSUM_FLAG_NO_LANES.
+// In place of so many bytes of lanes, with NETSUM_FLAG_EMPTY.
 inline Bytes no_lanes(uint64_t bytes) {
   const netsum_be64 length = netsum_put64(bytes);
   return Bytes(length.b, length.b + sizeof length);
 }
 inline Round without_lanes(Round r) {
-  r.flags |= NETSUM_FLAG_NO_LANES;
+  r.flags |= NETSUM_FLAG_EMPTY;
   return r;
 }
 
 inline Round brief(Round r) {
-  r.flags |= NETSUM_FLAG_BRIEF;
+  r.flags |= NETSUM_FLAG_NO_RESULT;
   return r;
 }
 

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "aggregator/core/aggregator_core.h"
+#include "aggregator/user/core.h"
 #include "tests/conformance/dataplane_vectors.h"
 #include "tests/conformance/random_packets.h"
 #include "tests/conformance/reference_dataplane.h"

@@ -51,8 +51,8 @@ Bytes without_lanes(const Bytes& datagram, const DataplaneJob& job) {
   const netsum_be64 length = netsum_put64(f.payload_bytes);
   Bytes shorter(NETSUM_HEADER_BYTES);
   shorter.insert(shorter.end(), length.b, length.b + sizeof length);
-  f.flags |= NETSUM_FLAG_NO_LANES;
-  f.payload_bytes = NETSUM_NO_LANES_BYTES;
+  f.flags |= NETSUM_FLAG_EMPTY;
+  f.payload_bytes = NETSUM_EMPTY_BYTES;
   wire::write_header(f, wire::PacketKey(wire::stripe_key(job.key, 0), f.payload_bytes, job.tag),
                      shorter.data());
   return shorter;
@@ -175,13 +175,13 @@ std::vector<Reply> XdpRun::feed(Peer from, const Bytes& datagram) {
       // The device map's program, which does not run here, addresses each copy, and leaves out lanes that its member does not
       // need.
       const Job& of = jobs_.at(out.job);
-      const bool has_lanes = out.type == NETSUM_TYPE_RESULT && (out.flags & NETSUM_FLAG_NO_LANES) == 0;
-      const uint64_t brief =
-          has_lanes ? program_->slots(of.first_slot + out.slot, 1)[0].rounds[out.round & 1].brief : 0;
+      const bool has_lanes = out.type == NETSUM_TYPE_RESULT && (out.flags & NETSUM_FLAG_EMPTY) == 0;
+      const uint64_t no_result =
+          has_lanes ? program_->slots(of.first_slot + out.slot, 1)[0].rounds[out.round & 1].no_result : 0;
       std::vector<Reply> replies;
       for (const auto& [member, peer] : of.peers) {
         const Reply full = answer(peer);
-        replies.push_back(brief >> member & 1 ? Reply{peer, without_lanes(full.datagram, of.job)} : full);
+        replies.push_back(no_result >> member & 1 ? Reply{peer, without_lanes(full.datagram, of.job)} : full);
       }
       return replies;
     }

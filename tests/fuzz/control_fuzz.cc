@@ -159,8 +159,8 @@ class Run {
     if (odd & 8) can.set_payload_bytes(input_.byte() * 32u);
     if (odd & 16) can.set_max_members(input_.byte());
     can.set_multicast(odd & 32);
-    can.set_no_lanes(odd & 64);
-    can.set_brief(odd & 128);
+    can.set_empty_packets(odd & 64);
+    can.set_no_result(odd & 128);
     if (odd == 255)
       for (uint32_t i = 0; i < 300; ++i) can.add_formats(i);
     return can;

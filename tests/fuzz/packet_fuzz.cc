@@ -39,8 +39,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                         fields.format == NETSUM_FORMAT_MAX_U8 || is_words || is_values));
   require(has_lanes || fields.format == NETSUM_FORMAT_NONE);
   require(!has_lanes || fields.payload_bytes > 0);
-  const bool no_lanes = (fields.flags & NETSUM_FLAG_NO_LANES) != 0;
-  require(!no_lanes || (has_lanes && !is_values && fields.payload_bytes == NETSUM_NO_LANES_BYTES));
+  const bool no_lanes = (fields.flags & NETSUM_FLAG_EMPTY) != 0;
+  require(!no_lanes || (has_lanes && !is_values && fields.payload_bytes == NETSUM_EMPTY_BYTES));
   require(no_lanes || fields.absent_bytes == 0);
   require(!netsum::wire::describe(fields).empty());
   std::vector<uint8_t> again(size);

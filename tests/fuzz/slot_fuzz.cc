@@ -24,12 +24,12 @@ struct Round {
   bool overflow = false;
   uint16_t filled = NETSUM_MEMBER_ALL;  // who has contributed lanes last
   bool unsent = false;
-  uint64_t brief = 0;
+  uint64_t no_result = 0;
   uint8_t lanes[kPayload] = {};
 };
 
 bool has_lanes(const netsum_fields& f) {
-  return (f.flags & NETSUM_FLAG_NO_LANES) == 0;
+  return (f.flags & NETSUM_FLAG_EMPTY) == 0;
 }
 uint32_t lane_bytes_of(const netsum_fields& f) {
   return has_lanes(f) ? f.payload_bytes : f.absent_bytes;
@@ -140,7 +140,7 @@ class Model {
 
   // Whether the member's copy of the result is as short as the packet.
   static bool may_answer(const Round& round, const netsum_fields& f) {
-    return has_lanes(f) || round.filled == NETSUM_MEMBER_ALL || (round.brief >> f.member & 1) != 0;
+    return has_lanes(f) || round.filled == NETSUM_MEMBER_ALL || (round.no_result >> f.member & 1) != 0;
   }
 
   SlotOutcome open(const netsum_fields& f, const uint8_t* lanes) {
@@ -150,7 +150,7 @@ class Model {
     round.identity = f;
     round.overflow = (f.flags & NETSUM_FLAG_OVERFLOW) != 0;
     round.seen = netsum_member_bit(f.member);
-    if (f.flags & NETSUM_FLAG_BRIEF) round.brief = round.seen;
+    if (f.flags & NETSUM_FLAG_NO_RESULT) round.no_result = round.seen;
     SlotOutcome outcome = act(has_lanes(f) ? NETSUM_ACT_STORE : NETSUM_ACT_CLEAR, f, round.seen);
     if (has_lanes(f)) {
       std::memcpy(round.lanes, lanes, f.payload_bytes);
@@ -173,7 +173,7 @@ class Model {
       if (done && agrees && has_lanes(f) && std::exchange(round.unsent, false))
         return act(NETSUM_ACT_RESULT_ALL, f);
       if (done && agrees && may_answer(round, f)) return act(NETSUM_ACT_REPLY_RESULT, f);
-      const bool short_sum = round.filled == NETSUM_MEMBER_ALL && round.brief == all_;
+      const bool short_sum = round.filled == NETSUM_MEMBER_ALL && round.no_result == all_;
       if (above && agrees && (has_lanes(f) || short_sum)) return act(NETSUM_ACT_SEND_UP, f);
       return dropped(NETSUM_DROP_DUPLICATE);
     }
@@ -183,7 +183,7 @@ class Model {
     }
     round.seen |= bit;
     round.overflow |= (f.flags & NETSUM_FLAG_OVERFLOW) != 0;
-    if (f.flags & NETSUM_FLAG_BRIEF) round.brief |= bit;
+    if (f.flags & NETSUM_FLAG_NO_RESULT) round.no_result |= bit;
     SlotOutcome outcome = act(has_lanes(f) ? NETSUM_ACT_ADD : NETSUM_ACT_COUNT, f, round.seen);
     if (has_lanes(f)) {
       add(&round, lanes);
@@ -241,7 +241,7 @@ class Model {
     if (!outcome->completed) return;
     round->state = has_parent_ ? Round::kSummed : Round::kComplete;
     if (lengthens_ || has_lanes(f)) return;
-    if (!has_parent_ && round->brief == all_) return;
+    if (!has_parent_ && round->no_result == all_) return;
     outcome->asked = round->filled;
     round->unsent = !has_parent_ && round->filled != NETSUM_MEMBER_ALL;
   }
@@ -296,11 +296,11 @@ netsum_fields fields_from(const uint8_t* bytes, const Setting& setting, uint32_t
   f.payload_bytes = variant == 253 ? 16 : 8;
   f.flags = variant == 252 ? NETSUM_FLAG_PART : variant == 251 ? NETSUM_FLAG_OVERFLOW : 0;
   if (variant >= 200 && variant < 250) {
-    f.flags = NETSUM_FLAG_NO_LANES;
+    f.flags = NETSUM_FLAG_EMPTY;
     f.absent_bytes = variant == 249 ? 16 : variant == 248 ? 24 : variant == 247 ? 12 : variant == 246 ? 0 : 8;
   }
   const uint8_t kind = bytes[3];
-  if (kind / 16 % 4 == 3) f.flags |= NETSUM_FLAG_BRIEF;
+  if (kind / 16 % 4 == 3) f.flags |= NETSUM_FLAG_NO_RESULT;
   if (kind % 4 == 0) {
     f.type = NETSUM_TYPE_PROBE;
     f.format = NETSUM_FORMAT_NONE;
@@ -308,7 +308,7 @@ netsum_fields fields_from(const uint8_t* bytes, const Setting& setting, uint32_t
     f.payload_bytes = NETSUM_PROBE_BYTES;
     f.absent_bytes = 0;
   } else if (kind % 4 == 1 && setting.has_parent) {
-    f.flags &= static_cast<uint8_t>(~NETSUM_FLAG_BRIEF);
+    f.flags &= static_cast<uint8_t>(~NETSUM_FLAG_NO_RESULT);
     f.type = kind % 32 == 1 ? NETSUM_TYPE_ERROR : kind % 16 == 5 ? NETSUM_TYPE_STATUS : NETSUM_TYPE_RESULT;
     f.member = NETSUM_MEMBER_ALL;
     if (f.type == NETSUM_TYPE_RESULT) return f;

@@ -4,7 +4,7 @@ from bug import Bug
 
 SLOT = "aggregator/slot/slot.h"
 LANES = "src/kernels/lanes.cc"
-CORE = "aggregator/core/aggregator_core.cc"
+CORE = "aggregator/user/core.cc"
 PACKET = "wire/packet.h"
 PARSE = "wire/parse.h"
 CODEC = "wire/codec.cc"
@@ -70,7 +70,7 @@ SLOT_BUGS = [
 
 NO_LANES_BUGS = [
     Bug("slot", "no_lanes_answered", "a packet without lanes is answered by a result with lanes", SLOT,
-        "  const int has_room = !netsum_has_no_lanes(f);\n  const int short_result",
+        "  const int has_room = !netsum_is_empty(f);\n  const int short_result",
         "  const int has_room = 1;\n  const int short_result", EXPLORE),
     Bug("slot", "no_lanes_not_cleared", "what is left of an earlier round counts for a member without lanes", CORE,
         "  if (verdict.action == NETSUM_ACT_CLEAR) std::memset(acc, 0, fields.absent_bytes);\n", "", "vectors_test"),
@@ -78,8 +78,8 @@ NO_LANES_BUGS = [
         "    return netsum_act(NETSUM_ACT_RESULT_ALL, bank, 0);", "    return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);",
         "slot_test"),
     Bug("slot", "zeros_forget_the_lanes", "a round is without lanes if its last contribution is", SLOT,
-        "  if (netsum_has_no_lanes(f)) return netsum_act(NETSUM_ACT_COUNT, bank, round->seen);",
-        "  if (netsum_has_no_lanes(f)) {\n    round->filled = NETSUM_MEMBER_ALL;\n"
+        "  if (netsum_is_empty(f)) return netsum_act(NETSUM_ACT_COUNT, bank, round->seen);",
+        "  if (netsum_is_empty(f)) {\n    round->filled = NETSUM_MEMBER_ALL;\n"
         "    return netsum_act(NETSUM_ACT_COUNT, bank, round->seen);\n  }", EXPLORE),
     Bug("slot", "any_absent_length", "lanes that are left out may be longer than a packet", SLOT,
         "  return f->absent_bytes > 0 && f->absent_bytes <= rules->payload_bytes &&", "  return f->absent_bytes > 0 &&",
@@ -99,16 +99,16 @@ NO_LANES_BUGS = [
         "  elements.for_each_run([&](const Run& run) { alone &= role_",
         "  elements.for_each_run([&](const Run& run) { alone = role_", "worker_operation_test"),
     Bug("slot", "brief_of_the_round_before", "who needed no lanes two rounds before gets none", SLOT,
-        "    round->brief = netsum_is_brief(f) ? bit : 0;", "    round->brief |= netsum_is_brief(f) ? bit : 0;",
+        "    round->no_result = netsum_wants_no_result(f) ? bit : 0;", "    round->no_result |= netsum_wants_no_result(f) ? bit : 0;",
         "slot_test"),
     Bug("slot", "brief_forgotten", "only the first member of a round can do without lanes", SLOT,
-        "  if (netsum_is_brief(f)) round->brief |= bit;\n", "", RANDOM),
+        "  if (netsum_wants_no_result(f)) round->no_result |= bit;\n", "", RANDOM),
     Bug("slot", "short_sum_not_repeated", "a sum without lanes that was lost on its way up is not sent again", SLOT,
         "  if (round->state == NETSUM_ROUND_SUMMED && (has_room || short_sum))",
         "  if (round->state == NETSUM_ROUND_SUMMED && has_room)", EXPLORE),
     Bug("server", "all_are_brief", "a rack asks its parent for no lanes although a member needs them", CORE,
-        "  if (slots_[slot].rounds[bank].brief == netsum_all_members(job.rules.members))",
-        "  if (slots_[slot].rounds[bank].brief != 0)", "vectors_test"),
+        "  if (slots_[slot].rounds[bank].no_result == netsum_all_members(job.rules.members))",
+        "  if (slots_[slot].rounds[bank].no_result != 0)", "vectors_test"),
     Bug("worker", "needs_own_bytes", "a rank that leaves out the lanes of its own bytes does not copy them", "src/worker/modes/lanes.cc",
         "    operation.copy_own(step.chunk);\n", "", "worker_stripe_lanes_test"),
     Bug("worker", "brief_to_all", "old aggregators are asked for results without lanes", EMPTY,
@@ -117,7 +117,7 @@ NO_LANES_BUGS = [
         "  if (lost) stream.window.on_loss();", "  stream.window.on_loss();", "worker_stripe_lanes_test"),
     Bug("worker", "length_of_no_lanes_unchecked", "a result without lanes may be of another length", "src/worker/stripe_receive.cc",
         "  return netsum_full_bytes(&fields) == payload_bytes_of(step) && fields.chunk",
-        "  return ((fields.flags & NETSUM_FLAG_NO_LANES) != 0 || netsum_full_bytes(&fields) == payload_bytes_of(step)) &&\n"
+        "  return ((fields.flags & NETSUM_FLAG_EMPTY) != 0 || netsum_full_bytes(&fields) == payload_bytes_of(step)) &&\n"
         "         fields.chunk",
         "worker_stripe_lanes_test"),
 ]
@@ -162,9 +162,9 @@ HIERARCHY_BUGS = [
         "    job.parent_welcomed = true;", "vectors_test"),
     Bug("hierarchy", "later_job_unlinked", "a job that ends takes the parent's packets from its successor", CORE,
         "    if (found != parent_jobs_.end() && found->second == index) parent_jobs_.erase(found);",
-        "    if (found != parent_jobs_.end()) parent_jobs_.erase(found);", "aggregator_core_test"),
+        "    if (found != parent_jobs_.end()) parent_jobs_.erase(found);", "user_core_test"),
     Bug("hierarchy", "rack_keeps_last_result", "a rack sends its own sum down in place of the parent's", CORE,
-        "      if (!netsum_has_no_lanes(&fields))\n"
+        "      if (!netsum_is_empty(&fields))\n"
         "        std::memcpy(frame_of(job, index, verdict.bank) + NETSUM_HEADER_BYTES,\n"
         "                    packet.data + NETSUM_HEADER_BYTES, fields.payload_bytes);\n", "", "sim_hierarchy_test"),
 ]
@@ -176,14 +176,14 @@ SERVER_BUGS = [
         "  const bool right = kernels::check_is_right(packet.data, fields, job.key);\n"
         "  if (right && !from_member) return NETSUM_DROP_UNKNOWN_PEER;\n"
         "  if (limited && !right) spent_until_ns = netsum_rate_take(&rate_, spent_until_ns, now_ns);\n"
-        "  if (!right) return NETSUM_DROP_BAD_CHECK;\n  if (limited) {", "aggregator_core_test"),
+        "  if (!right) return NETSUM_DROP_BAD_CHECK;\n  if (limited) {", "user_core_test"),
     Bug("server", "no_epoch", "the aggregator does not look at the epoch", SLOT,
         "  if (f->epoch != rules->epoch) return NETSUM_DROP_STALE_EPOCH;\n", "", "slot_test"),
     Bug("server", "old_slots", "a new job finds the slots of the old one as they were", CORE,
         "  std::fill_n(slots_.begin() + first.value(), wanted, netsum_slot{});\n", "", SIMULATION),
     Bug("server", "slot_leak", "a job that ends gives back one slot too few", CORE,
         "ranges_.give_back(job.first_slot, job.rules.slots);",
-        "ranges_.give_back(job.first_slot, job.rules.slots - 1);", "aggregator_core_test"),
+        "ranges_.give_back(job.first_slot, job.rules.slots - 1);", "user_core_test"),
     Bug("server", "other_bank", "a repeated result is taken from the other round", CORE,
         "return reply(frame_of(job, index, verdict.bank), NETSUM_HEADER_BYTES",
         "return reply(frame_of(job, index, verdict.bank ^ 1u), NETSUM_HEADER_BYTES", SIMULATION),
@@ -192,7 +192,7 @@ SERVER_BUGS = [
         "    const Job& job = jobs_[broadcasts_[begin].job ^ (jobs_[broadcasts_[begin].job ^ 1].rules.members > 0)];",
         SIMULATION),
     Bug("server", "stripes_share_a_key", "a shard that is not the first one uses the first one's key", CORE,
-        "spec.first_stripe + stripe), spec.payload_bytes, spec.tag);", "stripe), spec.payload_bytes);", "aggregator_core_test"),
+        "spec.first_stripe + stripe), spec.payload_bytes, spec.tag);", "stripe), spec.payload_bytes);", "user_core_test"),
     Bug("server", "half_of_16_bit_lanes", "of 16-bit lanes only the first half is added",
         LANES, "      return add_lanes16(acc, lanes, bytes / 2);",
         "      return add_lanes16(acc, lanes, bytes / 4);", "vectors_test"),
@@ -208,16 +208,16 @@ SERVER_BUGS = [
         "aggregator/p4/model/controls.cc", "      return {true, false, NETSUM_P4_COMBINE_SUM, k8, 7};",
         "      return {true, false, NETSUM_P4_COMBINE_SUM, k16, 15};", "p4_model_test"),
     Bug("server", "unknown_peers_contribute", "contributions are taken from any address", CORE,
-        "  if (!from_member) return NETSUM_DROP_UNKNOWN_PEER;\n", "", "aggregator_core_test"),
+        "  if (!from_member) return NETSUM_DROP_UNKNOWN_PEER;\n", "", "user_core_test"),
     Bug("server", "last_hello_counts", "a later HELLO moves a member's results to another address", CORE,
         "(fields.type == NETSUM_TYPE_HELLO && !address.valid());", "fields.type == NETSUM_TYPE_HELLO;",
-        "aggregator_core_test"),
+        "user_core_test"),
     Bug("server", "addresses_of_the_former_job", "a job inherits the addresses of the one before it", CORE,
-        "  job.peers.fill(Peer());\n", "", "aggregator_core_test"),
+        "  job.peers.fill(Peer());\n", "", "user_core_test"),
     Bug("server", "overflow_not_passed", "an overflow in the lanes is not marked", CORE,
         "    return kernels::combine_lanes(fields.format, acc, payload, fields.payload_bytes);",
         "    return kernels::combine_lanes(fields.format, acc, payload, fields.payload_bytes) && false;",
-        "aggregator_core_test"),
+        "user_core_test"),
     Bug("server", "values_of_one_member", "the values of all members are kept in one place", CORE,
         "  std::memcpy(values + size_t{fields.member} * job.rules.payload_bytes, payload,",
         "  std::memcpy(values, payload,", "vectors_test"),
@@ -254,7 +254,7 @@ CODEC_BUGS = [
     Bug("codec", "odd_lengths_pass", "payloads that end within a word are accepted", PARSE,
         " || out->payload_bytes % NETSUM_PAYLOAD_MULTIPLE != 0 ||", " ||", "codec_test"),
     Bug("codec", "empty_contribution", "contributions may be empty", PARSE,
-        "payload_bytes == NETSUM_NO_LANES_BYTES : payload_bytes > 0;", "1 : 1;", "codec_test"),
+        "payload_bytes == NETSUM_EMPTY_BYTES : payload_bytes > 0;", "1 : 1;", "codec_test"),
     Bug("codec", "status_of_any_length", "a STATUS may have any length", PARSE,
         "      return payload_bytes == NETSUM_STATUS_BYTES;", "      return 1;", "codec_test"),
     Bug("codec", "scales_of_16_bit", "a probe may have a format", PARSE,

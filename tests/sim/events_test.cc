@@ -105,7 +105,7 @@ TEST(Events, ACrashOfWhichTheOthersAreToldEndsTheirOperationsAtOnce) {
   Scenario scenario = steady_scenario();
   scenario.jobs[0].ending = Ending::kSuccessOrLoss;
   FaultEvent crash = rank_fault(Kind::kCrash, 1, 0);
-  crash.told_after_us = 100;
+  crash.reported_after_us = 100;
   scenario.events = {crash};
   const Report report = Simulation(scenario).run();
   EXPECT_THAT(report.violations, IsEmpty());
@@ -123,7 +123,7 @@ TEST(Events, AfterACrashTheSurvivorsOrAllGoOnAsAnotherJob) {
     Scenario scenario = steady_scenario();
     scenario.jobs[0].ending = Ending::kSuccessOrLoss;
     FaultEvent crash = rank_fault(Kind::kCrash, 1, 0);
-    crash.told_after_us = 100;
+    crash.reported_after_us = 100;
     scenario.events = {crash};
     scenario.jobs.push_back(successor_of(scenario.jobs[0], hosts));
     scenario.jobs[1].ending = Ending::kSuccess;
@@ -136,12 +136,12 @@ TEST(Events, AfterACrashTheSurvivorsOrAllGoOnAsAnotherJob) {
 }
 
 TEST(Events, AnAggregatorThatComesBackIsEmptyAndServesTheNextJob) {
-  for (const int64_t told_after_us : {kNever, int64_t{0}}) {
+  for (const int64_t reported_after_us : {kNever, int64_t{0}}) {
     Scenario scenario = steady_scenario();
     scenario.jobs[0].ending = Ending::kSuccessOrLoss;
     scenario.jobs[0].operations[0].timeout_us = 3'000'000;
     FaultEvent crash = aggregator_fault(Kind::kCrash, 200'000);
-    crash.told_after_us = told_after_us;
+    crash.reported_after_us = reported_after_us;
     scenario.events = {crash};
     scenario.jobs.push_back(successor_of(scenario.jobs[0], {0, 1, 2}));
     scenario.jobs[1].ending = Ending::kSuccess;
@@ -150,7 +150,7 @@ TEST(Events, AnAggregatorThatComesBackIsEmptyAndServesTheNextJob) {
     EXPECT_EQ(report.events.aggregator_restarts, 1u);
     for (size_t rank = 0; rank < 3; ++rank) {
       EXPECT_EQ(report.jobs[0][rank].operations[0].status.code(),
-                told_after_us == kNever ? ErrorCode::kTimeout : ErrorCode::kAggregatorLost);
+                reported_after_us == kNever ? ErrorCode::kTimeout : ErrorCode::kAggregatorLost);
       EXPECT_TRUE(report.jobs[1][rank].operations[0].status.ok());
     }
   }
@@ -160,7 +160,7 @@ TEST(Events, WithoutAnyAggregatorTheNextJobDoesNotStart) {
   Scenario scenario = steady_scenario();
   scenario.jobs[0].ending = Ending::kSuccessOrLoss;
   FaultEvent crash = aggregator_fault(Kind::kCrash, kNever);
-  crash.told_after_us = 0;
+  crash.reported_after_us = 0;
   scenario.events = {crash};
   scenario.jobs.push_back(successor_of(scenario.jobs[0], {0, 1, 2}));
   const Report report = Simulation(scenario).run();

@@ -9,7 +9,7 @@
 #include <initializer_list>
 
 #include "emulate/campaign.h"
-#include "emulate/judge.h"
+#include "emulate/result_checker.h"
 #include "emulate/simulation.h"
 #include "src/base/soak.h"
 #include "src/verify/verified_sums.h"
@@ -61,9 +61,9 @@ void let_fail(Scenario* scenario) {
   for (JobPlan& job : scenario->jobs) job.ending = Ending::kSuccessOrLoss;
 }
 
-uint64_t told(const Report& report) {
+uint64_t injected(const Report& report) {
   uint64_t sum = 0;
-  for (const uint64_t lies : report.lies.told) sum += lies;
+  for (const uint64_t lies : report.lies.injected) sum += lies;
   return sum;
 }
 
@@ -111,7 +111,7 @@ void expect_none_believed(int ranks, const std::function<void(uint64_t seed, Sce
       const Report report = Simulation(scenario).run();
       ASSERT_TRUE(report.violations.empty()) << report.violations.front();
       if (check) check(report);
-      lies += told(report);
+      lies += injected(report);
       refused += report.lies.wrong_refused;
     }
     EXPECT_GT(lies, 10u);
@@ -178,7 +178,7 @@ TEST(Lies, NoRackIsBelieved) {
         if (seed % 4 < 2) without_tags(scenario);
         scenario->lies.upwards = 0.02;
       },
-      [](const Report& report) { EXPECT_EQ(report.lies.told_upwards, told(report)); });
+      [](const Report& report) { EXPECT_EQ(report.lies.injected_upwards, injected(report)); });
 }
 
 // Bits that flip on the way, in packets that have neither tag nor checksum: contributions, results, scales, headers, probes.
@@ -266,12 +266,12 @@ class JudgeTest : public testing::Test {
     fields_.payload_bytes = bytes;
     for (uint8_t rank = 0; rank < 2; ++rank) {
       const std::vector<uint8_t> payload = with(static_cast<uint8_t>(rank + 1));
-      judge_.note_contribution(round_, rank, fields_, payload.data());
-      judge_.note_contribution(round_, rank, fields_, payload.data());  // again
+      result_checker_.note_contribution(round_, rank, fields_, payload.data());
+      result_checker_.note_contribution(round_, rank, fields_, payload.data());  // again
     }
   }
-  std::string get(uint8_t value, const Judge::Reaction& reaction) {
-    return judge_.check(round_, 0, 2, fields_, with(value).data(), reaction);
+  std::string get(uint8_t value, const ResultChecker::Reaction& reaction) {
+    return result_checker_.check(round_, 0, 2, fields_, with(value).data(), reaction);
   }
   static std::vector<uint8_t> with(uint8_t value) {
     std::vector<uint8_t> payload(64);
@@ -279,40 +279,40 @@ class JudgeTest : public testing::Test {
     return payload;
   }
 
-  Judge judge_;
-  Judge::Round round_{.aggregator = 0, .job = 3, .epoch = 4, .slot = 5, .round = 1};
+  ResultChecker result_checker_;
+  ResultChecker::Round round_{.aggregator = 0, .job = 3, .epoch = 4, .slot = 5, .round = 1};
   netsum_fields fields_{};
 };
-constexpr Judge::Reaction kIgnored{.waited = true}, kTaken{.waited = true, .taken = true},
+constexpr ResultChecker::Reaction kIgnored{.waited = true}, kTaken{.waited = true, .taken = true},
     kRefused{.waited = true, .refused = true};
 constexpr uint32_t kBytes = 64;
 
 TEST_F(JudgeTest, ASumIsTakenIfAndOnlyIfItIsThatOfAll) {
   send(NETSUM_FORMAT_SUM_I32, kBytes);
-  EXPECT_TRUE(judge_.is_right(round_, 2, fields_, with(3).data()));
-  EXPECT_FALSE(judge_.is_right(round_, 3, fields_, with(3).data()));  // one has not contributed
+  EXPECT_TRUE(result_checker_.is_right(round_, 2, fields_, with(3).data()));
+  EXPECT_FALSE(result_checker_.is_right(round_, 3, fields_, with(3).data()));  // one has not contributed
   EXPECT_EQ(get(3, kTaken), "");
   EXPECT_EQ(get(2, kRefused), "");
   EXPECT_EQ(get(2, {}), "");  // too late
   EXPECT_THAT(get(2, kTaken), testing::HasSubstr("a wrong sum was taken"));
   EXPECT_THAT(get(2, kIgnored), testing::HasSubstr("nobody has noticed a false result"));
-  EXPECT_EQ(judge_.false_alarms(), 0u);
+  EXPECT_EQ(result_checker_.false_alarms(), 0u);
   EXPECT_THAT(get(3, kRefused), testing::HasSubstr("a right sum was refused"));
-  EXPECT_EQ(judge_.false_alarms(), 1u);
+  EXPECT_EQ(result_checker_.false_alarms(), 1u);
 }
 
 TEST_F(JudgeTest, KnowsWhoHasTakenFalseScales) {
   send(NETSUM_FORMAT_MAX_U8, 8);
   EXPECT_EQ(get(2, kTaken), "");
-  EXPECT_TRUE(judge_.misled().empty());
-  Judge::Reaction of_weights = kTaken;
+  EXPECT_TRUE(result_checker_.misled().empty());
+  ResultChecker::Reaction of_weights = kTaken;
   of_weights.of_weights = true;
   EXPECT_EQ(get(3, of_weights), "");
-  ASSERT_EQ(judge_.misled().size(), 1u);
-  EXPECT_TRUE(judge_.misled().front().of_weights);
-  EXPECT_EQ(judge_.misled().front().job, Judge::Job(3, 4));
-  EXPECT_TRUE(judge_.lied_to().contains({3, 4}));
-  EXPECT_TRUE(judge_.alarmed().empty());
+  ASSERT_EQ(result_checker_.misled().size(), 1u);
+  EXPECT_TRUE(result_checker_.misled().front().of_weights);
+  EXPECT_EQ(result_checker_.misled().front().job, ResultChecker::Job(3, 4));
+  EXPECT_TRUE(result_checker_.lied_to().contains({3, 4}));
+  EXPECT_TRUE(result_checker_.alarmed().empty());
   EXPECT_THAT(get(2, kTaken), testing::HasSubstr("have not been noticed"));
   // Its counts, one for each scale in 16 bits, behind which is the tag.
   round_.round = 2;
@@ -334,9 +334,9 @@ TEST(Lies, NoneIsBelievedInRandomRuns) {
     tally.add(report);
   }
   std::printf("%s", describe(tally).c_str());
-  EXPECT_GT(tally.lies_told(), 2 * runs);
-  for (size_t kind = 0; kind < tally.lies.told.size(); ++kind)
-    EXPECT_GT(tally.lies.told[kind], 0u) << name_of(static_cast<Lie>(kind));
+  EXPECT_GT(tally.lies_injected(), 2 * runs);
+  for (size_t kind = 0; kind < tally.lies.injected.size(); ++kind)
+    EXPECT_GT(tally.lies.injected[kind], 0u) << name_of(static_cast<Lie>(kind));
   EXPECT_GT(tally.runs_upwards, runs / 20);
   EXPECT_GT(tally.runs_switches, runs / 20);
   EXPECT_GT(tally.lies.wrong_refused, runs);

@@ -130,7 +130,7 @@ TEST(NamedRuns, RanksThatAddNothingSendNoLanes) {
     const netsum_fields fields = parse(packet);
     for (int rank = 0; rank < 4; ++rank) {
       if (from != Simulation::worker_address(0, rank) || fields.type != NETSUM_TYPE_CONTRIBUTION) continue;
-      const bool has_lanes = (fields.flags & NETSUM_FLAG_NO_LANES) == 0;
+      const bool has_lanes = (fields.flags & NETSUM_FLAG_EMPTY) == 0;
       (has_lanes ? full : bare)[static_cast<size_t>(rank)] += packet.size;
     }
     return true;
@@ -140,7 +140,7 @@ TEST(NamedRuns, RanksThatAddNothingSendNoLanes) {
   EXPECT_EQ(bare[1], 0u);
   EXPECT_GT(full[1], 2u * 40 * 64);
   EXPECT_GT(bare[0], 0u);
-  EXPECT_EQ(bare[0] % (NETSUM_HEADER_BYTES + NETSUM_NO_LANES_BYTES), 0u);
+  EXPECT_EQ(bare[0] % (NETSUM_HEADER_BYTES + NETSUM_EMPTY_BYTES), 0u);
 }
 
 // What a rank without outputs receives.
@@ -153,7 +153,7 @@ TEST(NamedRuns, RanksThatNeedNoResultReceiveNoLanes) {
     const netsum_fields fields = parse(packet);
     for (int rank = 0; rank < 4; ++rank)
       if (packet.to == Simulation::worker_address(0, rank) && fields.type == NETSUM_TYPE_RESULT &&
-          fields.format == NETSUM_FORMAT_SUM_I32 && (fields.flags & NETSUM_FLAG_NO_LANES) == 0)
+          fields.format == NETSUM_FORMAT_SUM_I32 && (fields.flags & NETSUM_FLAG_EMPTY) == 0)
         ++with_lanes[static_cast<size_t>(rank)];
     return true;
   });

@@ -60,7 +60,7 @@ TEST_F(RandomRuns, NothingIsWrongLostMixedOrHung) {
        {tally.events.partitions, tally.events.slow_links, tally.events.pauses, tally.events.worker_crashes,
         tally.events.aggregator_crashes, tally.events.aggregator_restarts, tally.events.jobs_on_used_hosts,
         tally.events.switches, tally.failed[ErrorCode::kTimeout], tally.failed[ErrorCode::kPeerLost],
-        tally.failed[ErrorCode::kAggregatorLost], tally.failed[ErrorCode::kWrongSum], tally.lies_told(),
+        tally.failed[ErrorCode::kAggregatorLost], tally.failed[ErrorCode::kWrongSum], tally.lies_injected(),
         tally.lies.wrong_refused, tally.lies.false_scales, tally.scales_predicted - tally.scales_mispredicted,
         tally.scales_mispredicted}) {
     EXPECT_GT(count, runs / 100);

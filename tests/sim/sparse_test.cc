@@ -255,7 +255,7 @@ TEST(SparseSimulation, ADeathEndsTheCallsOfAllRanks) {
     FaultEvent crash{.kind = FaultEvent::Kind::kCrash,
                      .at_event = job.rng.below(6'000),
                      .duration_us = kNever,
-                     .told_after_us = 10'000};
+                     .reported_after_us = 10'000};
     const bool aggregator_dies = job.rng.chance(0.3);
     crash.rank = aggregator_dies ? kNoRank : job.random_rank();
     job.scenario.events.push_back(crash);

@@ -74,7 +74,7 @@ control Refuse(inout headers_t h, inout metadata_t m, in bit<9> from_port) {
     } else if (packet_type < NETSUM_TYPE_CONTRIBUTION || packet_type > NETSUM_TYPE_WELCOME) {
       m.drop = NETSUM_DROP_BAD_TYPE;
     } else if (h.netsum.flags & ~(bit<8>)(NETSUM_FLAG_PART + NETSUM_FLAG_OVERFLOW + NETSUM_FLAG_AGAIN) != 0) {
-      m.drop = NETSUM_DROP_BAD_FLAGS;  // neither NO_LANES nor BRIEF is announced
+      m.drop = NETSUM_DROP_BAD_FLAGS;  // neither EMPTY nor NO_RESULT is announced
     } else if (m.bad_frame == 1 || h.ipv4.total_length != m.ip_bytes || m.payload_bytes > NETSUM_MAX_PAYLOAD ||
                m.payload_bytes & 7 != 0) {
       m.drop = NETSUM_DROP_BAD_LENGTH;

@@ -7,7 +7,7 @@ namespace netsum::p4 {
 namespace {
 
 constexpr uint8_t kPart = NETSUM_FLAG_PART;
-// This dataplane announces neither NO_LANES nor BRIEF.
+// This dataplane announces neither EMPTY nor NO_RESULT.
 constexpr uint8_t kFlags = NETSUM_FLAG_PART | NETSUM_FLAG_OVERFLOW | NETSUM_FLAG_AGAIN;
 
 bool has_lanes(uint8_t type) {

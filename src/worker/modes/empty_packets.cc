@@ -22,13 +22,13 @@ void EmptyPackets::decide(bool discarded, Step* step) const {
 
 bool EmptyPackets::write(const Step& step, bool resent, bool discarded, netsum_fields* fields,
                          uint8_t* payload) const {
-  if (step.no_result) fields->flags |= NETSUM_FLAG_BRIEF;
+  if (step.no_result) fields->flags |= NETSUM_FLAG_NO_RESULT;
   const bool absent = step.own != OwnLanes::kSent;
   if (absent && contributions_ && (step.no_result || !resent)) {
     const netsum_be64 length = netsum_put64(fields->payload_bytes);
     std::memcpy(payload, &length, sizeof length);
-    fields->flags |= NETSUM_FLAG_NO_LANES;
-    fields->payload_bytes = NETSUM_NO_LANES_BYTES;
+    fields->flags |= NETSUM_FLAG_EMPTY;
+    fields->payload_bytes = NETSUM_EMPTY_BYTES;
     return true;
   }
   // Elements of a step that is discarded may not fit into its lanes any more.

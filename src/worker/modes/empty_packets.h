@@ -29,7 +29,7 @@ class EmptyPackets {
   bool write(const Step& step, bool resent, bool discarded, netsum_fields* fields, uint8_t* payload) const;
   // The lanes of a result.
   const uint8_t* lanes_of(const netsum_fields& fields, const uint8_t* payload) const {
-    return (fields.flags & NETSUM_FLAG_NO_LANES) != 0 ? zeros_.data() : payload;
+    return (fields.flags & NETSUM_FLAG_EMPTY) != 0 ? zeros_.data() : payload;
   }
   // The lanes of a result plus this rank's, if it has kept them; null: a sum passed the range of its lane.
   const uint8_t* add_kept(const Step& step, const uint8_t* lanes);

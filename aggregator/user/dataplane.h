@@ -1,8 +1,8 @@
 // The user-space dataplane. A port is an address of this host, usually that of one interface; a core is a thread. Each
 // stripe has its own UDP socket at a port and its own AggregatorCore; stripes share no state. A core serves one or more
 // stripes.
-#ifndef NETSUM_AGGREGATOR_SERVER_SERVER_H_
-#define NETSUM_AGGREGATOR_SERVER_SERVER_H_
+#ifndef NETSUM_AGGREGATOR_USER_DATAPLANE_H_
+#define NETSUM_AGGREGATOR_USER_DATAPLANE_H_
 
 #include <chrono>
 #include <functional>
@@ -29,7 +29,7 @@ struct UdpStripe {
   size_t core = 0;
 };
 
-struct UdpDataplaneOptions {
+struct UserDataplaneOptions {
   static constexpr size_t kMaxStripes = 256;
 
   // Of one address family; a wildcard must be the only one.
@@ -59,8 +59,8 @@ struct UdpDataplaneOptions {
 // Errors: kAddressInUse, kInvalidArgument (also if fewer processor cores than cores to pin), kResourceExhausted,
 // kUnsupported. Stops its threads when
 // destroyed.
-Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions& options);
+Result<std::unique_ptr<Dataplane>> start_user_dataplane(const UserDataplaneOptions& options);
 
 }  // namespace netsum
 
-#endif  // NETSUM_AGGREGATOR_SERVER_SERVER_H_
+#endif  // NETSUM_AGGREGATOR_USER_DATAPLANE_H_

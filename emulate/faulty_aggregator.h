@@ -1,8 +1,8 @@
 // What a lying or faulty aggregator does to its results, and in a hierarchy to the sums that it sends to its parent: they lack
 // a contribution or have one twice, have one of another step, rank or job in the place of the right one, have altered lanes or
 // scales. The packets are well-formed and their tags are right, so only verified sums (src/verify) reveal the lie.
-#ifndef NETSUM_EMULATE_LIAR_H_
-#define NETSUM_EMULATE_LIAR_H_
+#ifndef NETSUM_EMULATE_FAULTY_AGGREGATOR_H_
+#define NETSUM_EMULATE_FAULTY_AGGREGATOR_H_
 
 #include <array>
 #include <cstddef>
@@ -47,14 +47,14 @@ struct Lies {
   double flipped_in_slots = 0;  // ... a sum that an aggregator has completed, and which it repeats
   double flipped_in_ranks = 0;  // ... a result that a rank has received, after the check of its packet
 
-  bool told() const { return probability > 0 || upwards > 0; }
-  bool any() const { return told() || flipped_in_slots > 0 || flipped_in_ranks > 0; }
+  bool injected() const { return probability > 0 || upwards > 0; }
+  bool any() const { return injected() || flipped_in_slots > 0 || flipped_in_ranks > 0; }
 };
 
-class Liar {
+class FaultyAggregator {
  public:
   // It lies to all members or to some of them.
-  Liar(uint64_t seed, const Lies& lies) : seed_(seed), lies_(lies), rng_(seed) {}
+  FaultyAggregator(uint64_t seed, const Lies& lies) : seed_(seed), lies_(lies), rng_(seed) {}
 
   // Which sum: the aggregator, and the slot and round of the job.
   struct Round {
@@ -68,14 +68,14 @@ class Liar {
   }
 
   // A contribution arrives.
-  void hear(const Round& round, const netsum_fields& fields, const uint8_t* payload);
+  void observe(const Round& round, const netsum_fields& fields, const uint8_t* payload);
   // A result, or the contribution of a rack, leaves for `to`. Returns whether it has altered flags, or payload. (If so, it
   // needs a new tag.)
   bool alter(const Round& round, const Address& to, netsum_fields* fields, uint8_t* payload);
 
   // Lies told, by kind: packets sent.
-  const std::array<uint64_t, static_cast<size_t>(Lie::kCount)>& told() const { return told_; }
-  uint64_t told_upwards() const { return told_upwards_; }  // of them, contributions of racks
+  const std::array<uint64_t, static_cast<size_t>(Lie::kCount)>& injected() const { return injected_; }
+  uint64_t injected_upwards() const { return injected_upwards_; }  // of them, contributions of racks
 
  private:
   struct Contribution {
@@ -94,10 +94,10 @@ class Liar {
   std::map<std::tuple<Round, uint16_t>, size_t> heard_;  // by round and member: where it is
   std::vector<Contribution> contributions_;
   std::map<std::tuple<Round, Address>, uint32_t> sent_;  // how often each result has been sent to each
-  std::array<uint64_t, static_cast<size_t>(Lie::kCount)> told_{};
-  uint64_t told_upwards_ = 0;
+  std::array<uint64_t, static_cast<size_t>(Lie::kCount)> injected_{};
+  uint64_t injected_upwards_ = 0;
 };
 
 }  // namespace netsum::emulate
 
-#endif  // NETSUM_EMULATE_LIAR_H_
+#endif  // NETSUM_EMULATE_FAULTY_AGGREGATOR_H_

@@ -1,4 +1,4 @@
-#include "emulate/liar.h"
+#include "emulate/faulty_aggregator.h"
 
 #include <algorithm>
 #include <cstring>
@@ -42,14 +42,14 @@ std::string_view name_of(Lie lie) {
   return kNames[static_cast<size_t>(lie)];
 }
 
-void Liar::hear(const Round& round, const netsum_fields& fields, const uint8_t* payload) {
-  if ((fields.flags & NETSUM_FLAG_NO_LANES) != 0) return;
+void FaultyAggregator::observe(const Round& round, const netsum_fields& fields, const uint8_t* payload) {
+  if ((fields.flags & NETSUM_FLAG_EMPTY) != 0) return;
   if (!heard_.emplace(std::tuple(round, fields.member), contributions_.size()).second) return;
   contributions_.push_back({round, fields.member, fields.format, {payload, payload + fields.payload_bytes}});
 }
 
 // Another contribution of the same shape to put in the place of this one: the first from a random place on.
-const Liar::Contribution* Liar::another(Lie lie, const Contribution& than) {
+const FaultyAggregator::Contribution* FaultyAggregator::another(Lie lie, const Contribution& than) {
   const size_t first = rng_.below(contributions_.size());
   for (size_t i = 0; i < contributions_.size(); ++i) {
     const Contribution& other = contributions_[(first + i) % contributions_.size()];
@@ -65,7 +65,7 @@ const Liar::Contribution* Liar::another(Lie lie, const Contribution& than) {
   return nullptr;
 }
 
-void Liar::replace(Lie lie, const Round& round, const netsum_fields& fields, uint8_t* payload) {
+void FaultyAggregator::replace(Lie lie, const Round& round, const netsum_fields& fields, uint8_t* payload) {
   const auto first = heard_.lower_bound(std::tuple(round, uint16_t{0}));
   std::vector<const Contribution*> all;
   for (auto it = first; it != heard_.end() && std::get<Round>(it->first) == round; ++it)
@@ -81,7 +81,7 @@ void Liar::replace(Lie lie, const Round& round, const netsum_fields& fields, uin
   add(fields.format, 1, other->lanes, payload);
 }
 
-void Liar::tell(Lie lie, const Round& round, netsum_fields* fields, uint8_t* payload) {
+void FaultyAggregator::tell(Lie lie, const Round& round, netsum_fields* fields, uint8_t* payload) {
   const size_t bytes = netsum_lane_bytes(fields->format);
   const size_t lanes = fields->payload_bytes / bytes;
   const auto change = [&](size_t lane, uint64_t by) {
@@ -115,8 +115,8 @@ void Liar::tell(Lie lie, const Round& round, netsum_fields* fields, uint8_t* pay
       const netsum_be64 absent = netsum_put64(fields->payload_bytes);
       std::memcpy(payload, &absent, sizeof absent);
       fields->absent_bytes = fields->payload_bytes;
-      fields->payload_bytes = NETSUM_NO_LANES_BYTES;
-      fields->flags |= NETSUM_FLAG_NO_LANES;
+      fields->payload_bytes = NETSUM_EMPTY_BYTES;
+      fields->flags |= NETSUM_FLAG_EMPTY;
       return;
     }
     case Lie::kOverflow:
@@ -127,8 +127,8 @@ void Liar::tell(Lie lie, const Round& round, netsum_fields* fields, uint8_t* pay
   }
 }
 
-bool Liar::alter(const Round& round, const Address& to, netsum_fields* fields, uint8_t* payload) {
-  if ((fields->flags & NETSUM_FLAG_NO_LANES) != 0) return false;
+bool FaultyAggregator::alter(const Round& round, const Address& to, netsum_fields* fields, uint8_t* payload) {
+  if ((fields->flags & NETSUM_FLAG_EMPTY) != 0) return false;
   // All lies about a round in one direction are of one kind.
   const bool upwards = fields->type == NETSUM_TYPE_CONTRIBUTION;
   Rng choice(
@@ -147,8 +147,8 @@ bool Liar::alter(const Round& round, const Address& to, netsum_fields* fields, u
   const std::vector<uint8_t> truth(payload, payload + fields->payload_bytes);
   tell(lie, round, fields, payload);
   const bool altered = fields->flags != before.flags || !std::equal(truth.begin(), truth.end(), payload);
-  told_[static_cast<size_t>(lie)] += altered ? 1 : 0;
-  told_upwards_ += altered && upwards ? 1 : 0;
+  injected_[static_cast<size_t>(lie)] += altered ? 1 : 0;
+  injected_upwards_ += altered && upwards ? 1 : 0;
   return altered;
 }
 

@@ -1,7 +1,7 @@
 // Receive queues of the user-space dataplane: the kernel puts the packets of each job into a queue of its own, so that a
 // flood of one job does not displace the packets of others.
-#ifndef NETSUM_AGGREGATOR_SERVER_QUEUES_H_
-#define NETSUM_AGGREGATOR_SERVER_QUEUES_H_
+#ifndef NETSUM_AGGREGATOR_USER_QUEUES_H_
+#define NETSUM_AGGREGATOR_USER_QUEUES_H_
 
 #include <linux/filter.h>
 
@@ -25,4 +25,4 @@ JobQueues queues_for_jobs(uint32_t max_jobs);
 
 }  // namespace netsum
 
-#endif  // NETSUM_AGGREGATOR_SERVER_QUEUES_H_
+#endif  // NETSUM_AGGREGATOR_USER_QUEUES_H_

@@ -1,4 +1,4 @@
-#include "emulate/judge.h"
+#include "emulate/result_checker.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 // Those that are left out are 0.
 std::vector<uint8_t> lanes_of(const netsum_fields& fields, const uint8_t* payload) {
   std::vector<uint8_t> lanes(netsum_full_bytes(&fields));
-  if ((fields.flags & NETSUM_FLAG_NO_LANES) == 0) std::copy_n(payload, lanes.size(), lanes.begin());
+  if ((fields.flags & NETSUM_FLAG_EMPTY) == 0) std::copy_n(payload, lanes.size(), lanes.begin());
   return lanes;
 }
 
@@ -42,15 +42,15 @@ uint32_t tag_bytes_of(const netsum_fields& fields, int ranks) {
   return is_sum(fields.format) ? verify::tag_bytes(netsum_lane_bytes(fields.format), ranks) : 0;
 }
 
-Judge::Round slot_of(Judge::Round round) {
+ResultChecker::Round slot_of(ResultChecker::Round round) {
   round.round = 0;
   return round;
 }
 
 }  // namespace
 
-void Judge::note_contribution(const Round& round, int rank, const netsum_fields& fields,
-                              const uint8_t* payload) {
+void ResultChecker::note_contribution(const Round& round, int rank, const netsum_fields& fields,
+                                      const uint8_t* payload) {
   Truth& truth = truths_[round];
   if (truth.contributors[static_cast<size_t>(rank)]) return;
   std::vector<uint8_t> lanes = lanes_of(fields, payload);
@@ -63,22 +63,22 @@ void Judge::note_contribution(const Round& round, int rank, const netsum_fields&
   truth.contributors.set(static_cast<size_t>(rank));
 }
 
-const std::vector<uint8_t>* Judge::truth_of(const Round& round, int ranks) const {
+const std::vector<uint8_t>* ResultChecker::truth_of(const Round& round, int ranks) const {
   const auto found = truths_.find(round);
   const bool made =
       found != truths_.end() && found->second.contributors.count() == static_cast<size_t>(ranks);
   return made ? &found->second.lanes : nullptr;
 }
 
-bool Judge::is_right(const Round& round, int ranks, const netsum_fields& fields,
-                     const uint8_t* payload) const {
+bool ResultChecker::is_right(const Round& round, int ranks, const netsum_fields& fields,
+                             const uint8_t* payload) const {
   const std::vector<uint8_t>* truth = truth_of(round, ranks);
   return truth != nullptr && (fields.flags & NETSUM_FLAG_OVERFLOW) == 0 &&
          lanes_of(fields, payload) == *truth;
 }
 
-bool Judge::has_right_lanes(const Round& round, int ranks, const netsum_fields& fields,
-                            const uint8_t* payload) const {
+bool ResultChecker::has_right_lanes(const Round& round, int ranks, const netsum_fields& fields,
+                                    const uint8_t* payload) const {
   const std::vector<uint8_t>* truth = truth_of(round, ranks);
   if (truth == nullptr || (fields.flags & NETSUM_FLAG_OVERFLOW) != 0) return false;
   const std::vector<uint8_t> lanes = lanes_of(fields, payload);
@@ -86,8 +86,8 @@ bool Judge::has_right_lanes(const Round& round, int ranks, const netsum_fields& 
          std::equal(lanes.begin(), lanes.end() - tag_bytes_of(fields, ranks), truth->begin());
 }
 
-std::string Judge::check(const Round& round, int rank, int ranks, const netsum_fields& fields,
-                         const uint8_t* payload, const Reaction& reaction) {
+std::string ResultChecker::check(const Round& round, int rank, int ranks, const netsum_fields& fields,
+                                 const uint8_t* payload, const Reaction& reaction) {
   if (!reaction.waited && !reaction.taken && !reaction.refused) return "";
   const std::string what = "rank " + std::to_string(rank) + ", slot " + std::to_string(round.slot) +
                            " of stripe " + std::to_string(round.aggregator) + ", round " +
@@ -115,8 +115,8 @@ std::string Judge::check(const Round& round, int rank, int ranks, const netsum_f
   return wrong.empty() ? "" : what + wrong;
 }
 
-std::string Judge::check_sum(const Round& round, int rank, const Reaction& reaction, bool right,
-                             size_t lanes_bytes) {
+std::string ResultChecker::check_sum(const Round& round, int rank, const Reaction& reaction, bool right,
+                                     size_t lanes_bytes) {
   if (reaction.taken && !right) return "a wrong sum was taken";
   const auto misled = misled_.find({slot_of(round), rank});
   if (!reaction.taken || misled == misled_.end()) return "";
@@ -126,8 +126,8 @@ std::string Judge::check_sum(const Round& round, int rank, const Reaction& react
   return left == 0 ? "false scales were confirmed" : "";
 }
 
-std::string Judge::check_scales(const Round& round, int rank, const Reaction& reaction, bool right,
-                                size_t lanes_bytes) {
+std::string ResultChecker::check_scales(const Round& round, int rank, const Reaction& reaction, bool right,
+                                        size_t lanes_bytes) {
   if (!reaction.taken) return "";
   if (misled_.contains({slot_of(round), rank})) return "false scales in this slot have not been noticed";
   if (right) return "";
@@ -138,7 +138,7 @@ std::string Judge::check_scales(const Round& round, int rank, const Reaction& re
   return "";
 }
 
-std::vector<Judge::Misled> Judge::misled() const {
+std::vector<ResultChecker::Misled> ResultChecker::misled() const {
   std::vector<Misled> all;
   for (const auto& [where, unconfirmed] : misled_) {
     const auto& [slot, rank] = where;

@@ -1,7 +1,7 @@
 // Knows what the results of verified sums should have been, and judges what the ranks do with those that they get: a wrong
 // sum is never taken, a right one never refused, and scales that are no maxima are noticed before data is sent.
-#ifndef NETSUM_EMULATE_JUDGE_H_
-#define NETSUM_EMULATE_JUDGE_H_
+#ifndef NETSUM_EMULATE_RESULT_CHECKER_H_
+#define NETSUM_EMULATE_RESULT_CHECKER_H_
 
 #include <bitset>
 #include <cstddef>
@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "emulate/liar.h"
+#include "emulate/faulty_aggregator.h"
 
 namespace netsum::emulate {
 
-class Judge {
+class ResultChecker {
  public:
-  using Round = Liar::Round;  // the aggregator: number of the stripe
+  using Round = FaultyAggregator::Round;  // the aggregator: number of the stripe
 
   // A rank sends its contribution, perhaps again.
   void note_contribution(const Round& round, int rank, const netsum_fields& fields, const uint8_t* payload);
@@ -80,4 +80,4 @@ class Judge {
 
 }  // namespace netsum::emulate
 
-#endif  // NETSUM_EMULATE_JUDGE_H_
+#endif  // NETSUM_EMULATE_RESULT_CHECKER_H_

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "aggregator/core/aggregator_core.h"
+#include "aggregator/user/core.h"
 #include "wire/codec.h"
 
 namespace netsum {

@@ -1,4 +1,4 @@
-#include "aggregator/core/aggregator_core.h"
+#include "aggregator/user/core.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "aggregator/server/queues.h"
+#include "aggregator/user/queues.h"
 
 #include <algorithm>
 #include <cstddef>

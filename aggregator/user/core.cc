@@ -1,4 +1,4 @@
-#include "aggregator/core/aggregator_core.h"
+#include "aggregator/user/core.h"
 
 #include <algorithm>
 #include <cstring>
@@ -265,7 +265,7 @@ void AggregatorCore::on_parent(const InPacket& packet, const netsum_fields& fiel
   switch (verdict.action) {
     case NETSUM_ACT_TAKE_RESULT:
       // A contribution of this round in the outbox is overwritten by the RESULT, which the parent refuses.
-      if (!netsum_has_no_lanes(&fields))
+      if (!netsum_is_empty(&fields))
         std::memcpy(frame_of(job, index, verdict.bank) + NETSUM_HEADER_BYTES,
                     packet.data + NETSUM_HEADER_BYTES, fields.payload_bytes);
       return broadcast_result(job, found->second, index, verdict.bank);
@@ -307,16 +307,16 @@ uint8_t* AggregatorCore::frame_for(bool without_lanes, const Job& job, uint32_t 
   uint8_t* frame = scratch_frame();
   const netsum_be64 length = netsum_put64(fields->payload_bytes);
   std::memcpy(frame + NETSUM_HEADER_BYTES, &length, sizeof length);
-  fields->flags |= NETSUM_FLAG_NO_LANES;
-  fields->payload_bytes = NETSUM_NO_LANES_BYTES;
+  fields->flags |= NETSUM_FLAG_EMPTY;
+  fields->payload_bytes = NETSUM_EMPTY_BYTES;
   return frame;
 }
 
 void AggregatorCore::send_sum_up(const Job& job, uint32_t slot, uint32_t bank, bool without_lanes) {
   netsum_fields sum = fields_for_parent(fields_of_round(job, slot, bank), job);
   sum.type = NETSUM_TYPE_CONTRIBUTION;
-  if (slots_[slot].rounds[bank].brief == netsum_all_members(job.rules.members))
-    sum.flags |= NETSUM_FLAG_BRIEF;
+  if (slots_[slot].rounds[bank].no_result == netsum_all_members(job.rules.members))
+    sum.flags |= NETSUM_FLAG_NO_RESULT;
   uint8_t* frame = frame_for(without_lanes, job, slot, bank, &sum);
   send_up(job, frame, kernels::write_header(sum, job.parent_key, frame));
 }
@@ -353,14 +353,14 @@ void AggregatorCore::broadcast_result(const Job& job, uint16_t job_index, uint32
   counters_.rounds_completed.add();
   if (limits_.flipped_bits > 0 && faults_.chance(limits_.flipped_bits)) flip_a_bit(job, slot, bank);
   const uint64_t all = netsum_all_members(job.rules.members);
-  const uint64_t brief = netsum_without_lanes(&round) & all;
-  const Frame frame = result_of(job, job_index, slot, slots_[slot].current, brief == all);
+  const uint64_t no_result = netsum_without_lanes(&round) & all;
+  const Frame frame = result_of(job, job_index, slot, slots_[slot].current, no_result == all);
   Broadcast broadcast{frame.data, frame.size, job_index};
-  if (brief != 0 && brief != all && !job.multicast_group.valid()) {
+  if (no_result != 0 && no_result != all && !job.multicast_group.valid()) {
     const Frame short_frame = result_of(job, job_index, slot, slots_[slot].current, true);
-    broadcast.brief = brief;
-    broadcast.brief_frame = short_frame.data;
-    broadcast.brief_size = short_frame.size;
+    broadcast.no_result = no_result;
+    broadcast.no_result_frame = short_frame.data;
+    broadcast.no_result_size = short_frame.size;
   }
   broadcasts_.push_back(broadcast);
 }
@@ -380,7 +380,7 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
       return reply(result.data, result.size, to);
     }
     case NETSUM_ACT_SEND_UP:
-      return send_sum_up(job, index, verdict.bank, netsum_has_no_lanes(&fields));
+      return send_sum_up(job, index, verdict.bank, netsum_is_empty(&fields));
     case NETSUM_ACT_PROBE_UP: {
       netsum_fields probe = fields_for_parent(fields, job);
       probe.flags = 0;
@@ -455,9 +455,9 @@ std::span<const OutPacket> AggregatorCore::outbox() {
       if (!peer.address.valid()) continue;
       for (size_t i = begin; i < end; ++i) {
         const Broadcast& broadcast = broadcasts_[i];
-        const bool brief = (broadcast.brief & netsum_member_bit(member)) != 0;
-        outbox_.push_back({brief ? broadcast.brief_frame : broadcast.frame,
-                           brief ? broadcast.brief_size : broadcast.size, peer.address, peer.local});
+        const bool no_result = (broadcast.no_result & netsum_member_bit(member)) != 0;
+        outbox_.push_back({no_result ? broadcast.no_result_frame : broadcast.frame,
+                           no_result ? broadcast.no_result_size : broadcast.size, peer.address, peer.local});
       }
     }
     begin = end;

@@ -2,8 +2,8 @@
 // simulator with a virtual network.
 //
 // Thread rule: one thread, except counters() and injected_flips(), which any thread may read.
-#ifndef NETSUM_AGGREGATOR_CORE_AGGREGATOR_CORE_H_
-#define NETSUM_AGGREGATOR_CORE_AGGREGATOR_CORE_H_
+#ifndef NETSUM_AGGREGATOR_USER_CORE_H_
+#define NETSUM_AGGREGATOR_USER_CORE_H_
 
 #include <array>
 #include <cstdint>
@@ -101,9 +101,9 @@ class AggregatorCore {
     uint32_t size;
     uint16_t job;
     // What the members of a bitmap get instead.
-    uint64_t brief = 0;
-    const uint8_t* brief_frame = nullptr;
-    uint32_t brief_size = 0;
+    uint64_t no_result = 0;
+    const uint8_t* no_result_frame = nullptr;
+    uint32_t no_result_size = 0;
   };
 
   bool is_from_member(const InPacket& packet, const netsum_fields& fields, const Job& job) const;
@@ -165,4 +165,4 @@ class AggregatorCore {
 
 }  // namespace netsum
 
-#endif  // NETSUM_AGGREGATOR_CORE_AGGREGATOR_CORE_H_
+#endif  // NETSUM_AGGREGATOR_USER_CORE_H_

@@ -1,0 +1,93 @@
+// The threads of the user-space dataplane and the sockets that they serve.
+#ifndef NETSUM_AGGREGATOR_USER_THREAD_H_
+#define NETSUM_AGGREGATOR_USER_THREAD_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "aggregator/user/core.h"
+#include "netsum/status.h"
+#include "src/base/file_descriptor.h"
+#include "src/net/lossy.h"
+#include "src/net/packet_io.h"
+#include "src/net/wake_event.h"
+
+namespace netsum {
+
+// One endpoint, its slots and its counters.
+struct Endpoint {
+  Endpoint(size_t port_index, FaultyIo io_with_faults, const AggregatorCore::Limits& limits)
+      : port(port_index),
+        io(std::move(io_with_faults.io)),
+        faults(io_with_faults.faults),
+        slots(limits.slots),
+        core(limits) {}
+
+  bool has_jobs() const { return core.free_slots() < slots; }
+  uint64_t count(Counter AggregatorCoreCounters::*of) const;
+  uint64_t injected() const { return faults == nullptr ? 0 : faults->receive_counters().lost.get(); }
+
+  const size_t port;
+  const std::unique_ptr<PacketIo> io;
+  const LossyIo* const faults;  // null if no faults are injected
+  const uint32_t slots;
+  AggregatorCore core;
+};
+
+// A data-path thread and its stripes. Other threads access the stripes' cores only through run(): the loop executes posted
+// commands between bursts, so the data path takes the lock only if a command has been posted.
+class CoreThread {
+ public:
+  // Errors: kResourceExhausted.
+  static Result<std::unique_ptr<CoreThread>> open(std::chrono::microseconds spin);
+  ~CoreThread();
+
+  // For UdpIoOptions::epoll of its stripes.
+  int epoll() const { return epoll_.get(); }
+  // Before start().
+  Endpoint* add(std::unique_ptr<Endpoint> endpoint) {
+    endpoints_.push_back(std::move(endpoint));
+    return endpoints_.back().get();
+  }
+  Status start();
+  // After start().
+  Status pin(int processor);
+
+  // Runs `command` on the core's thread, and waits for its end: at most one burst of each stripe.
+  void run(const std::function<void()>& command);
+
+ private:
+  CoreThread(FileDescriptor epoll, WakeEvent event) : epoll_(std::move(epoll)), event_(std::move(event)) {}
+
+  void loop();
+  bool has_jobs() const;
+  // One burst; false if there was none.
+  bool serve(Endpoint* endpoint);
+  void run_posted();
+
+  const FileDescriptor epoll_;
+  WakeEvent event_;
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+  std::array<InPacket, AggregatorCore::kMaxBurst> burst_;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::vector<const std::function<void()>*> posted_;
+  uint64_t posted_count_ = 0;
+  uint64_t done_count_ = 0;
+  std::atomic<bool> has_posted_{false};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_USER_THREAD_H_
