@@ -9,6 +9,7 @@
 #include <string>
 
 #include "src/base/clock.h"
+#include "src/base/processors.h"
 #include "src/base/thread.h"
 
 namespace netsum {

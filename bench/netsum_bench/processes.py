@@ -1,10 +1,13 @@
-"""Starts and ends the processes of benchmarks. Every wait has a deadline, and nothing is left running."""
+"""Starts and ends the processes of benchmarks and tests. Every wait has a deadline, and nothing is left running."""
 
 import contextlib
 import json
+import random
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 DEADLINE_S = 300  # of one measurement
@@ -22,21 +25,95 @@ def start(command, env=None):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
+def free_port(kind=socket.SOCK_STREAM):
+    """A port of 127.0.0.1 outside the kernel's ephemeral range, so that no bind to port 0 takes it before its user does."""
+    with socket.socket(socket.AF_INET, kind) as probe:
+        for port in random.sample(range(12_000, 28_000), 100):
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+    raise Failed("100 of the ports from 12000 to 28000 are in use")
+
+
 @contextlib.contextmanager
-def running(command, first_words, what):
-    """A process for the time of a `with`, once its first line begins with these words; or Failed with what it said."""
+def running(command, first_words, what, env=None, end_s=0):
+    """A process for the time of a `with`, once its first line begins with these words; or Failed with its errors.
+
+    The line is `process.first_line`. At the end the process gets SIGTERM and `end_s` seconds, then SIGKILL.
+    """
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=env)
         try:
-            if not process.stdout.readline().startswith(first_words):
+            process.first_line = process.stdout.readline()
+            if not process.first_line.startswith(first_words):
                 process.wait(10)
                 log.seek(0)
-                raise Failed(f"{what} did not start: {log.read().strip()[-500:]}")
+                raise Failed(f"{what} did not start: {(process.first_line + log.read()).strip()[-500:]}")
             yield process
         finally:
+            if end_s > 0:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(end_s)
             process.kill()
             process.wait()
             process.stdout.close()
+
+
+class Watched:
+    """A process whose lines of output are read by threads.
+
+    `on_line(stream, line)`, with "out" or "err", runs with the lock of `changed`, which is notified after each line and at the end
+    of the output.
+    """
+
+    def __init__(self, command, on_line, **popen):
+        self.process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True, **popen)
+        self.changed = threading.Condition()
+        self._on_line = on_line
+        streams = {"out": self.process.stdout, "err": self.process.stderr}
+        self._open = sum(stream is not None for stream in streams.values())
+        self._readers = [
+            threading.Thread(target=self._read, args=named, daemon=True) for named in streams.items() if named[1]
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, name, stream):
+        for line in stream:
+            with self.changed:
+                self._on_line(name, line.rstrip("\n"))
+                self.changed.notify_all()
+        with self.changed:
+            self._open -= 1
+            self.changed.notify_all()
+
+    @property
+    def has_ended(self):
+        """Whether all its output has been read."""
+        return self._open == 0
+
+    def wait(self, condition, seconds):
+        """Waits until condition() is true, the output ends, or the time is over; returns condition()."""
+        with self.changed:
+            self.changed.wait_for(lambda: condition() or self.has_ended, seconds)
+            return condition()
+
+    def end(self, seconds):
+        """Waits for the end of the process and its output; returns the exit status."""
+        status = self.process.wait(seconds)
+        for reader in self._readers:
+            reader.join(seconds)
+        return status
+
+    def close(self, seconds=60):
+        """Kills the process."""
+        self.process.kill()
+        self.end(seconds)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):  # a broken pipe
+                    stream.close()
 
 
 def finish(processes, deadline_s=DEADLINE_S):

@@ -2,10 +2,9 @@
 
 import contextlib
 import json
-import socket
 import subprocess
 
-from netsum_bench.processes import Failed, running
+from netsum_bench.processes import Failed, free_port, running
 
 RACK_TIMEOUT_S = 120
 
@@ -183,12 +182,6 @@ class Rack(Place):
             f"the aggregator at {address}",
         ):
             yield address
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Host(Place):

@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import subprocess
-import threading
+
+from netsum_bench.processes import Watched
 
 START_S = 300  # for PyTorch to be imported by all, on few cores
 
@@ -20,51 +21,31 @@ class Agent:
 
     def __init__(self, rank, command, environment, log):
         self.rank = rank
-        self.process = subprocess.Popen(
-            [*map(str, command)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            bufsize=1,
-            env=environment,
-        )
-        self.pid, self.ended, self.ready, self.gone = None, None, False, False
-        self.changed = threading.Condition()
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
+        self.pid, self.ended, self.ready = None, None, False
+        self.watched = Watched(command, self.on_line, stdin=subprocess.PIPE, stderr=log, bufsize=1, env=environment)
 
-    def read(self):
-        for line in self.process.stdout:
-            message = json.loads(line)
-            with self.changed:
-                self.ready = self.ready or "ready" in message
-                if "ended" in message:
-                    if message["pid"] == self.pid:
-                        self.ended = message["ended"]
-                elif "pid" in message:
-                    self.pid, self.ended = message["pid"], None
-                self.changed.notify_all()
-        with self.changed:
-            self.gone = True
-            self.changed.notify_all()
+    def on_line(self, _stream, line):
+        message = json.loads(line)
+        self.ready = self.ready or "ready" in message
+        if "ended" in message:
+            if message["pid"] == self.pid:
+                self.ended = message["ended"]
+        elif "pid" in message:
+            self.pid, self.ended = message["pid"], None
 
     def wait(self, condition, seconds, what):
-        with self.changed:
-            self.changed.wait_for(lambda: condition() or self.gone, seconds)
-            if not condition():
-                raise Broken(
-                    f"rank {self.rank}: {what} not within {seconds} s" + (": its agent has ended" if self.gone else "")
-                )
+        if not self.watched.wait(condition, seconds):
+            why = ": its agent has ended" if self.watched.has_ended else ""
+            raise Broken(f"rank {self.rank}: {what} not within {seconds} s{why}")
 
     def start(self, generation, environment):
         before = self.pid
-        self.process.stdin.write(json.dumps({"generation": generation, "env": environment}) + "\n")
+        self.watched.process.stdin.write(json.dumps({"generation": generation, "env": environment}) + "\n")
         self.wait(lambda: self.pid != before, START_S, "a new process")
 
     def signal(self, number):
         """To the rank's process; whether there was one."""
-        with self.changed:
+        with self.watched.changed:
             if self.pid is None or self.ended is not None:
                 return False
             with contextlib.suppress(ProcessLookupError):
@@ -73,8 +54,7 @@ class Agent:
 
     def close(self):
         self.signal(signal.SIGKILL)
-        self.process.kill()
-        self.process.wait()
+        self.watched.close()
 
 
 class Aggregator:

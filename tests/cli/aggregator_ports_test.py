@@ -5,7 +5,8 @@ import re
 import urllib.request
 
 import pytest
-from harness import NETSUM, CommandTest, free_port
+from harness import NETSUM, CommandTest
+from netsum_bench.processes import free_port
 from rack_harness import RackCommandTest
 
 TENSOR_BYTES = 1 << 20

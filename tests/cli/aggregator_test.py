@@ -233,6 +233,7 @@ class AggregatorTest(CommandTest):
                 "4Ki",
             )
         assert bench.status == 3
+        assert bench.text("out") == ""
         for rank in range(2):
             assert address in bench.wait_for(f"rank {rank}:", "unreachable")
 

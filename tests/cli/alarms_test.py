@@ -4,8 +4,8 @@ import json
 import re
 
 import yaml
-from harness import free_port
 from metrics_harness import LABEL, NAME, MetricsTest, value
+from netsum_bench.processes import free_port
 from operations_test import DEPLOY
 
 RULES = yaml.safe_load((DEPLOY / "prometheus-rules.yaml").read_text(encoding="utf-8"))

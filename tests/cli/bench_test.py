@@ -7,7 +7,8 @@ import struct
 import tempfile
 import time
 
-from harness import PATIENCE_S, CommandTest, free_port
+from harness import PATIENCE_S, CommandTest
+from netsum_bench.processes import free_port
 
 
 class BenchTest(CommandTest):

@@ -4,7 +4,8 @@ import json
 import signal
 
 import pytest
-from harness import NETSUM, CommandTest, free_port
+from harness import NETSUM, CommandTest
+from netsum_bench.processes import free_port
 from rack_harness import RackCommandTest
 
 PORT = 5150

@@ -4,17 +4,13 @@ import contextlib
 import json
 import os
 import pathlib
-import queue
-import random
 import re
 import signal
-import socket
 import subprocess
 import tempfile
-import threading
-import time
 
 import pytest
+from netsum_bench.processes import Watched
 
 BUILD = pathlib.Path(os.environ.get("NETSUM_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build/release"))
 NETSUM = str(BUILD / "tools/netsum/netsum")
@@ -26,16 +22,6 @@ def clean_environment(**more):
     """Without variables that would change what the command does."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_")}
     return {**kept, **more}
-
-
-def free_port(kind=socket.SOCK_STREAM):
-    """Not of those that the kernel gives to who asks for any, as other tests do before it is used."""
-    with socket.socket(socket.AF_INET, kind) as probe:
-        for port in random.sample(range(12_000, 28_000), 100):
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
-    raise RuntimeError("100 of the ports from 12000 to 28000 are in use")
 
 
 def rights_of(pid):
@@ -54,60 +40,35 @@ class Running:
 
     def __init__(self, *arguments, environment=None, program=NETSUM, patience_s=PATIENCE_S):
         self.patience_s = patience_s
-        self.process = subprocess.Popen(
-            [program, *map(str, arguments)],
-            stdout=subprocess.PIPE,
+        self.lines = {"out": [], "err": []}
+        self.watched = Watched(
+            [program, *arguments],
+            lambda stream, line: self.lines[stream].append(line),
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
-            text=True,
             env=environment or clean_environment(),
         )
-        self.lines = {"out": [], "err": []}
-        self.new_lines = queue.Queue()
-        self.readers = [
-            threading.Thread(target=self._read, args=(name, stream), daemon=True)
-            for name, stream in (("out", self.process.stdout), ("err", self.process.stderr))
-        ]
-        for reader in self.readers:
-            reader.start()
-
-    def _read(self, name, stream):
-        for line in stream:
-            self.lines[name].append(line.rstrip("\n"))
-            self.new_lines.put(line)
-        self.new_lines.put(None)
+        self.process = self.watched.process
 
     def text(self, name):
         return "\n".join(self.lines[name])
 
     def wait_for(self, *words, name="err"):
         """The first line that has all of `words`."""
-        deadline = time.monotonic() + self.patience_s
-        while True:
-            for line in list(self.lines[name]):
-                if all(word in line for word in words):
-                    return line
-            left = deadline - time.monotonic()
-            if left <= 0 or (self.process.poll() is not None and not any(r.is_alive() for r in self.readers)):
-                raise AssertionError(f"no line with {words} in:\n{self.text('out')}\n{self.text('err')}")
-            with contextlib.suppress(queue.Empty):
-                self.new_lines.get(timeout=min(left, 0.2))
+
+        def found():
+            return next((line for line in self.lines[name] if all(word in line for word in words)), None)
+
+        if not self.watched.wait(lambda: found() is not None, self.patience_s):
+            raise AssertionError(f"no line with {words} in:\n{self.text('out')}\n{self.text('err')}")
+        return found()
 
     def end(self):
         """Waits for the end; returns the exit status."""
-        status = self.process.wait(timeout=self.patience_s)
-        for reader in self.readers:
-            reader.join(timeout=PATIENCE_S)
-        return status
+        return self.watched.end(self.patience_s)
 
     def stop(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        for reader in self.readers:
-            reader.join(timeout=PATIENCE_S)
-        self.process.stdout.close()
-        self.process.stderr.close()
+        self.watched.close(PATIENCE_S)
 
 
 class CommandTest:

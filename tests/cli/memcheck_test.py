@@ -8,7 +8,8 @@ import tempfile
 import time
 
 import pytest
-from harness import BUILD, NETSUM, CommandTest, Running, free_port
+from harness import BUILD, NETSUM, CommandTest, Running
+from netsum_bench.processes import free_port
 
 PATIENCE_S = 240  # valgrind takes seconds where netsum takes milliseconds, and one thread runs at a time
 FOUND = 97  # exit status of a program in which memcheck has found something

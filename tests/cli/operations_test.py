@@ -8,8 +8,9 @@ import signal
 import subprocess
 
 import pytest
-from harness import PATIENCE_S, free_port
+from harness import PATIENCE_S
 from metrics_harness import MetricsTest, get, value
+from netsum_bench.processes import free_port
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 

@@ -8,7 +8,8 @@ import subprocess
 import tempfile
 
 import pytest
-from harness import NETSUM, PATIENCE_S, CommandTest, clean_environment, free_port
+from harness import NETSUM, PATIENCE_S, CommandTest, clean_environment
+from netsum_bench.processes import free_port
 from rack_harness import may_make_namespaces
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]

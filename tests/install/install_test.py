@@ -4,10 +4,12 @@ and pkg-config), moves the prefix, and runs every program with two ranks. The pr
 import argparse
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from netsum_bench.processes import free_port, running
 
 BUILD_LIMIT_S = 240
 RUN_LIMIT_S = 60
@@ -26,12 +28,6 @@ def run(command, **more):
     if result.returncode != 0:
         sys.exit(f"failed: {' '.join(map(str, command))}\n{result.stdout}")
     return result.stdout
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def run_ranks(program, where, environment):
@@ -59,28 +55,12 @@ def run_ranks(program, where, environment):
 
 
 def with_aggregator(prefix, programs, environment):
-    daemon = subprocess.Popen(
-        [prefix / "bin/netsum", "aggregator", "--listen", "127.0.0.1:0", "--cores", "1"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        address = None
-        for line in daemon.stdout:
-            if "NETSUM_AGGREGATOR=" in line:
-                address = line.strip().split("=")[1]
-                break
-        if address is None:
-            sys.exit("failed: the installed aggregator did not start")
+    command = [prefix / "bin/netsum", "aggregator", "--listen", "127.0.0.1:0", "--cores", "1"]
+    with running(command, "ready: control ", "the installed aggregator", environment, end_s=RUN_LIMIT_S) as daemon:
         for program in programs:
-            run_ranks(program, ["aggregator", address], environment)
-        daemon.terminate()
-        if daemon.wait(timeout=RUN_LIMIT_S) != 0:
-            sys.exit(f"failed: the aggregator ended with {daemon.returncode}")
-    finally:
-        daemon.kill()
-        daemon.wait()
+            run_ranks(program, ["aggregator", daemon.first_line.split()[2].rstrip(",")], environment)
+    if daemon.returncode != 0:
+        sys.exit(f"failed: the aggregator ended with {daemon.returncode}")
 
 
 def build_with_cmake(options, folder, prefix):

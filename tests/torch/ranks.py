@@ -16,9 +16,7 @@ import multiprocessing
 import os
 import pathlib
 import pickle
-import random
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -32,6 +30,7 @@ from typing import Any
 import netsum.torch
 import torch._dynamo  # by optimizers and DistributedDataParallel: seconds
 import torch.distributed as dist
+from netsum_bench import processes
 from torch.distributed.distributed_c10d import _get_default_store
 
 import torch
@@ -228,40 +227,11 @@ def command():
 @contextlib.contextmanager
 def aggregator(*flags, env=None):
     """A running `netsum aggregator`: yields its process, with its address as `process.address`."""
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            [command(), "aggregator", "--listen", "127.0.0.1:0", "--cores", "1", "--drain-timeout", "1s", *flags],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env={**os.environ, **(env or {})},
-        )
-        try:
-            ready = process.stdout.readline()
-            if not ready.startswith("ready: control "):
-                process.wait(10)
-                log.seek(0)
-                raise RuntimeError(f"netsum aggregator did not start: {ready}{log.read()}")
-            process.address = ready.split()[2].rstrip(",")
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            process.stdout.close()
-
-
-def free_port():
-    """Not of those that the kernel gives to who asks for any, as other tests do before it is used."""
-    with socket.socket() as probe:
-        for port in random.sample(range(12_000, 28_000), 100):
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
-    raise RuntimeError("100 of the ports from 12000 to 28000 are in use")
+    line = [command(), "aggregator", "--listen", "127.0.0.1:0", "--cores", "1", "--drain-timeout", "1s", *flags]
+    environment = {**os.environ, **(env or {})}
+    with processes.running(line, "ready: control ", "netsum aggregator", environment, end_s=10) as process:
+        process.address = process.first_line.split()[2].rstrip(",")
+        yield process
 
 
 def run_script(text, *arguments, launcher=(), env=None):
@@ -324,7 +294,7 @@ class Scripts:
 
     def run_ranks(self, *texts, arguments=()):
         """One rank of each text: they meet as torchrun's."""
-        port = free_port()
+        port = processes.free_port()
         common = {"WORLD_SIZE": str(len(texts)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         return self.run(*((text, arguments, {"RANK": str(rank), **common}) for rank, text in enumerate(texts)))
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import ranks
+from netsum_bench.processes import free_port
 
 SCRIPT = """
 import sys
@@ -144,7 +145,7 @@ def test_ends(scripts, ending):
     ],
 )
 def test_torchrun(ending):
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(ranks.free_port())]
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     result = ranks.run_script(SCRIPT, "netsum", ending, launcher=launcher)
     assert_ended(ending, [result.returncode], result.stdout, result.stderr)
     if ending == "exception":
@@ -163,7 +164,7 @@ def test_an_error_in_an_interactive_session(scripts):
     common = {
         "WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(ranks.free_port()),
+        "MASTER_PORT": str(free_port()),
         "OMP_NUM_THREADS": "1",
     }
     interactive = subprocess.Popen(

@@ -16,6 +16,7 @@ import pytest
 import ranks
 import torch.distributed as dist
 import torch.utils.data
+from netsum_bench.processes import free_port
 from ranks import WORLD_SIZE
 from torch.nn.parallel import DistributedDataParallel
 
@@ -409,7 +410,7 @@ def test_torchrun_restarts_from_the_checkpoint(tmp_path):
         return {int(first) for _, first, _ in lines}, lines[0][2]
 
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1"]
-    launcher += ["--master-port", str(ranks.free_port()), "--monitor-interval", "0.1"]
+    launcher += ["--master-port", str(free_port()), "--monitor-interval", "0.1"]
     restarted = ranks.run_script(RESTARTED, str(tmp_path / "killed"), launcher=launcher)
     assert restarted.returncode == 0, restarted.stderr
     starts, total = starts_and_total(restarted.stdout)

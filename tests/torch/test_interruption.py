@@ -10,6 +10,7 @@ import netsum.torch
 import pytest
 import ranks
 import torch.distributed as dist
+from netsum_bench.processes import free_port
 
 import torch
 
@@ -99,7 +100,7 @@ def test_a_group_whose_other_ranks_do_not_come():
 
 
 def test_an_aggregator_that_does_not_answer():
-    address = f"127.0.0.1:{ranks.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
 
     def on_rank(rank):
         os.environ["NETSUM_AGGREGATOR"] = address

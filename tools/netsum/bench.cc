@@ -330,7 +330,11 @@ void BenchCommand::complain(const std::string& message) const {
 }
 
 int BenchCommand::conclude(const BenchReport& report) const {
-  std::printf("%s\n", json_ ? report.to_json().dump(2).c_str() : report.to_table().c_str());
+  if (json_) {
+    std::printf("%s\n", report.to_json().dump(2).c_str());
+  } else if (report.has_results()) {
+    std::printf("%s\n", report.to_table().c_str());
+  }
   for (const auto& [rank, message] : report.failures()) {
     complain("rank " + std::to_string(rank) + ": " + message);
   }

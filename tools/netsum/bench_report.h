@@ -26,6 +26,8 @@ class BenchReport {
   bool has_ended(int rank) const { return ends_.contains(rank) || failures_.contains(rank); }
   int iterations_done(int rank) const;
   const std::map<int, std::string>& failures() const { return failures_; }
+  // Whether any rank has measured anything.
+  bool has_results() const { return !iterations_.empty() || !ends_.empty(); }
   // True if every result of every rank was checked and right, and all ranks had the same bits.
   bool verified() const;
 

@@ -8,11 +8,10 @@ import pathlib
 import select
 import signal
 import subprocess
-import threading
 import time
 
 from netsum_bench.machine import ROOT
-from netsum_bench.processes import Failed, finish, running, start
+from netsum_bench.processes import Failed, Watched, finish, running, start
 from netsum_bench.rack import Rack
 
 # --- Several jobs
@@ -153,28 +152,17 @@ class Rank:
     def __init__(self, rack, rank, flags):
         command = [rack.netsum, "bench", "allreduce", "--rank", rank, "--world-size", rack.workers]
         command += ["--iterations", 1_000_000, "--report-events", "--mtu", rack.mtu, *flags]
-        self.process = subprocess.Popen(
-            rack.inside(rank, *command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        self.changed = threading.Condition()
-        self.events, self.ended = [], False
-        self.reader = threading.Thread(target=self.read)
-        self.reader.start()
+        self.events = []
+        self.watched = Watched(rack.inside(rank, *command), self.on_line, stderr=subprocess.DEVNULL)
+        self.process = self.watched.process
 
-    def read(self):
-        for line in self.process.stdout:
-            with self.changed:
-                self.events.append((time.monotonic(), json.loads(line)))
-                self.changed.notify_all()
-        with self.changed:
-            self.ended = True
-            self.changed.notify_all()
+    def on_line(self, _stream, line):
+        self.events.append((time.monotonic(), json.loads(line)))
 
     def wait(self, happened, seconds):
         """The first thing that `happened` finds in the list of events; Failed after so long."""
-        with self.changed:
-            self.changed.wait_for(lambda: happened(self.events) is not None or self.ended, seconds)
-            found = happened(self.events)
+        self.watched.wait(lambda: happened(self.events) is not None, seconds)
+        found = happened(self.events)
         if found is None:
             raise Failed(f"not within {seconds} s; the last event: {self.events[-1:]}")
         return found
@@ -185,9 +173,7 @@ class Rank:
     def close(self):
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGCONT)
-        self.process.kill()
-        self.process.wait()
-        self.reader.join()
+        self.watched.close()
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ import time
 import numpy
 
 from netsum_bench.machine import ROOT
-from netsum_bench.processes import DEADLINE_S, Failed, finish, running, start
-from netsum_bench.rack import Rack, free_port
+from netsum_bench.processes import DEADLINE_S, Failed, finish, free_port, running, start
+from netsum_bench.rack import Rack
 from netsum_bench.report import markdown, number
 
 GRAPHS = ROOT / "build/profile"
