@@ -31,9 +31,10 @@ class XdpRack : public ::testing::Test {
     return true;
   }
   // In the first `kinds` ways.
-  void expect_told(int kinds) const {
+  void expect_injected(int kinds) const {
     for (int kind = 0; kind < kinds; ++kind)
-      EXPECT_GT(report_.path.told[static_cast<size_t>(kind)], 0u) << name_of(static_cast<emulate::Lie>(kind));
+      EXPECT_GT(report_.path.injected[static_cast<size_t>(kind)], 0u)
+          << name_of(static_cast<emulate::Lie>(kind));
   }
   // Each of its jobs ended in this way, on all ranks.
   void expect_all_jobs(int RankReport::*count, int jobs = kKinds, int ranks = kRackRanks) const {

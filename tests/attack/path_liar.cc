@@ -7,7 +7,7 @@ namespace netsum::attack {
 namespace {
 
 using conformance::Bytes;
-using emulate::Liar;
+using emulate::FaultyAggregator;
 using emulate::Lie;
 
 constexpr auto kKinds = static_cast<size_t>(Lie::kCount);
@@ -20,13 +20,13 @@ bool is_sum(const netsum_fields& fields) {
 
 PathLiar::PathLiar(const Options& options, const KnownJobs& jobs) : options_(options), jobs_(jobs) {
   for (size_t kind = 0; kind < kKinds; ++kind)
-    liars_.emplace_back(options.seed + kind, emulate::Lies{.probability = options.probability,
+    faulty_.emplace_back(options.seed + kind, emulate::Lies{.probability = options.probability,
                                                            .upwards = options.probability,
                                                            .kind = static_cast<Lie>(kind),
                                                            .times = options.times});
 }
 
-Liar::Round PathLiar::round_of(const KnownJobs::Job& job, const netsum_fields& fields) {
+FaultyAggregator::Round PathLiar::round_of(const KnownJobs::Job& job, const netsum_fields& fields) {
   // Above and below the aggregator, slots and rounds have the same numbers.
   return {0, job.job.job, job.job.epoch, fields.slot, fields.round};
 }
@@ -55,10 +55,10 @@ std::optional<Bytes> PathLiar::operator()(const FramePath::Passing& passing, boo
 
 void PathLiar::note(const KnownJobs::Job& job, int host, const netsum_fields& fields,
                     const uint8_t* payload) {
-  judge_.note_contribution(round_of(job, fields), host, fields, payload);
-  liars_[static_cast<size_t>(kind_for(job))].hear(round_of(job, fields), fields, payload);
+  result_checker_.note_contribution(round_of(job, fields), host, fields, payload);
+  faulty_[static_cast<size_t>(kind_for(job))].observe(round_of(job, fields), fields, payload);
   if (kind_for(job) != Lie::kOtherJob)
-    liars_[static_cast<size_t>(Lie::kOtherJob)].hear(round_of(job, fields), fields, payload);
+    faulty_[static_cast<size_t>(Lie::kOtherJob)].observe(round_of(job, fields), fields, payload);
 }
 
 void PathLiar::note_early() {
@@ -87,7 +87,7 @@ std::optional<Bytes> PathLiar::result(const FramePath::Passing& passing, const K
   const bool lies =
       !silent && (options_.about == About::kAllResults || (options_.about == About::kSums && is_sum(fields)));
   const size_t altered = lies ? lie(job, passing.to, &fields, &datagram) : 0;
-  judge(job, passing.host, fields, datagram.data() + NETSUM_HEADER_BYTES);
+  check(job, passing.host, fields, datagram.data() + NETSUM_HEADER_BYTES);
   if (altered == 0) return std::nullopt;
   datagram.resize(altered);
   return datagram;
@@ -96,20 +96,20 @@ std::optional<Bytes> PathLiar::result(const FramePath::Passing& passing, const K
 size_t PathLiar::lie(const KnownJobs::Job& job, const Address& member, netsum_fields* fields,
                      Bytes* datagram) {
   const Lie kind = kind_for(job);
-  Liar& liar = liars_[static_cast<size_t>(kind)];
+  FaultyAggregator& liar = faulty_[static_cast<size_t>(kind)];
   if (!liar.alter(round_of(job, *fields), member, fields, datagram->data() + NETSUM_HEADER_BYTES)) return 0;
-  ++report_.told[static_cast<size_t>(kind)];
+  ++report_.injected[static_cast<size_t>(kind)];
   const auto [key, made] = keys_.try_emplace(job.number);
   if (made)
     key->second.set(wire::stripe_key(job.job.key, job.job.first_stripe), job.job.payload_bytes, job.job.tag);
   return wire::write_header(*fields, key->second, datagram->data());
 }
 
-void PathLiar::judge(const KnownJobs::Job& job, int host, const netsum_fields& fields,
+void PathLiar::check(const KnownJobs::Job& job, int host, const netsum_fields& fields,
                      const uint8_t* payload) {
-  const Liar::Round round = round_of(job, fields);
+  const FaultyAggregator::Round round = round_of(job, fields);
   const auto ranks = static_cast<int>(job.job.spec.world_size());
-  if (judge_.is_right(round, ranks, fields, payload)) {
+  if (result_checker_.is_right(round, ranks, fields, payload)) {
     ++report_.right;
     served_.emplace(round, host);
     return;
@@ -117,7 +117,7 @@ void PathLiar::judge(const KnownJobs::Job& job, int host, const netsum_fields& f
   ++report_.wrong;
   if (served_.contains({round, host})) return;
   ++report_.wrong_in_time;
-  report_.wrong_tag += judge_.has_right_lanes(round, ranks, fields, payload) ? 1 : 0;
+  report_.wrong_tag += result_checker_.has_right_lanes(round, ranks, fields, payload) ? 1 : 0;
 }
 
 }  // namespace netsum::attack

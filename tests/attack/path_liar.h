@@ -31,7 +31,7 @@ class PathLiar {
     std::optional<emulate::Lie> kind;  // otherwise job i is lied to in the way i, modulo all ways
   };
   struct Report {
-    std::array<uint64_t, static_cast<size_t>(emulate::Lie::kCount)> told{};  // packets altered, by kind
+    std::array<uint64_t, static_cast<size_t>(emulate::Lie::kCount)> injected{};  // packets altered, by kind
     // Results on their last way to a rank.
     uint64_t right = 0;
     uint64_t wrong = 0;
@@ -54,15 +54,15 @@ class PathLiar {
   // Returns the number of bytes in `datagram` if it has been altered, or 0.
   size_t lie(const KnownJobs::Job& job, const Address& member, netsum_fields* fields,
              conformance::Bytes* datagram);
-  void judge(const KnownJobs::Job& job, int host, const netsum_fields& fields, const uint8_t* payload);
+  void check(const KnownJobs::Job& job, int host, const netsum_fields& fields, const uint8_t* payload);
   emulate::Lie kind_for(const KnownJobs::Job& job) const;
-  static emulate::Liar::Round round_of(const KnownJobs::Job& job, const netsum_fields& fields);
+  static emulate::FaultyAggregator::Round round_of(const KnownJobs::Job& job, const netsum_fields& fields);
 
   const Options options_;
   const KnownJobs& jobs_;
-  std::vector<emulate::Liar> liars_;  // by kind
-  emulate::Judge judge_;
-  // Contributions to the parent, before it has told its rack of the job.
+  std::vector<emulate::FaultyAggregator> faulty_;  // by kind
+  emulate::ResultChecker result_checker_;
+  // Contributions to the parent, before its rack knows the job.
   struct Early {
     int host = 0;
     Address aggregator;
@@ -70,8 +70,9 @@ class PathLiar {
     std::vector<uint8_t> payload;
   };
   std::vector<Early> early_;
-  std::set<std::pair<emulate::Liar::Round, int>> served_;  // and the host: it has had the right result
-  std::map<size_t, wire::PacketKey> keys_;                 // by job
+  std::set<std::pair<emulate::FaultyAggregator::Round, int>>
+      served_;                              // and the host: it has had the right result
+  std::map<size_t, wire::PacketKey> keys_;  // by job
   Report report_;
 };
 

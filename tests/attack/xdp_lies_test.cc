@@ -21,7 +21,7 @@ TEST_P(XdpLies, LiesThatAreNotRepeatedAreNoticedAndAskedForAgain) {
   RackOptions options{.jobs = kKinds, .operations = 10, .verify = GetParam()};
   options.liar = {.probability = 0.3, .times = 2};
   if (!run(options)) return;
-  expect_told(kKinds);
+  expect_injected(kKinds);
   EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
   EXPECT_EQ(report_.sum(&RankReport::operations), uint64_t{kRackRanks} * kKinds * 10);
   // Every one was noticed, but perhaps some whose tag was wrong in a bit that does not count, and nothing else was refused.
@@ -35,7 +35,7 @@ TEST_P(XdpLies, WhatStaysWrongEndsTheJob) {
   RackOptions options{.jobs = kKinds, .operations = 20, .verify = GetParam()};
   options.liar = {.probability = 1, .times = 1'000'000, .about = PathLiar::About::kAllResults};
   if (!run(options)) return;
-  expect_told(kKinds);
+  expect_injected(kKinds);
   EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
   EXPECT_GT(report_.sum(&RankReport::sums_refused), 0u);
   expect_all_jobs(&RankReport::jobs_wrong_sum);
@@ -47,7 +47,7 @@ TEST_P(XdpLies, TheJobLeavesTheAggregatorForTheHosts) {
   RackOptions options{.jobs = kJobs, .operations = 10, .verify = GetParam(), .failover = true};
   options.liar = {.probability = 1, .times = 1'000'000, .about = PathLiar::About::kAllResults};
   if (!run(options)) return;
-  expect_told(kJobs);
+  expect_injected(kJobs);
   EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
   EXPECT_GT(report_.sum(&RankReport::sums_refused), 0u);
   expect_all_jobs(&RankReport::jobs_whole, kJobs);
@@ -59,7 +59,7 @@ TEST_P(XdpLies, AlteredContributionsEndTheJob) {
   RackOptions options{.jobs = kKinds, .operations = 20, .verify = GetParam()};
   options.liar = {.probability = 1, .times = 1, .about = PathLiar::About::kContributions};
   if (!run(options)) return;
-  expect_told(kKinds);
+  expect_injected(kKinds);
   EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
   EXPECT_GT(report_.sum(&RankReport::sums_refused), 0u);
   expect_all_jobs(&RankReport::jobs_wrong_sum);
