@@ -181,7 +181,7 @@ def test_settings_of_open_mpi_in_the_shell_have_no_effect(monkeypatch):
     assert "PATH" in seen
 
 
-@pytest.mark.parametrize("rack", {placement.rack for placement in racks.PLACEMENTS.values()})
+@pytest.mark.parametrize("rack", sorted({placement.rack for placement in racks.PLACEMENTS.values()}))
 def test_racks_of_placements_follow_the_rate(rack):
     assert not any("100" in str(flag) for flag in racks.rack_flags(rack, 8, "1gbit"))
 
