@@ -70,6 +70,20 @@ set(netsum_precompile_flags $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 function(netsum_precompile name)
   target_precompile_headers(${name} PRIVATE ${ARGN})
   target_compile_options(${name} PRIVATE ${netsum_precompile_flags})
+  # Two compilations of one precompiled header differ, and with it ccache's hash of every source that includes it: a fresh
+  # clone would find none of its objects. With CCACHE_PCH_EXTSUM, ccache hashes this file instead: a sum of the headers' text.
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${name}.dir)
+  list(TRANSFORM ARGN PREPEND "#include ")
+  list(JOIN ARGN "\n" text)
+  file(CONFIGURE OUTPUT ${folder}/headers.h CONTENT "${text}\n" @ONLY)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -std=c++${CMAKE_CXX_STANDARD} -E -P -dD -x c++ ${folder}/headers.h
+    OUTPUT_VARIABLE text RESULT_VARIABLE failed ERROR_QUIET)
+  if(failed)  # then the precompiled header itself is hashed
+    file(REMOVE ${folder}/cmake_pch.hxx.gch.sum)
+  else()
+    string(SHA256 sum "${text}")
+    file(CONFIGURE OUTPUT ${folder}/cmake_pch.hxx.gch.sum CONTENT "${sum}\n" @ONLY)
+  endif()
 endfunction()
 
 # Tests are not optimised, which takes a third of their build time: they call optimised code. They share one precompiled
