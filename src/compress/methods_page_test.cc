@@ -30,7 +30,7 @@ TEST(MethodsPageTest, TheTablesAreMadeOfTheMethods) {
     return;
   }
   EXPECT_EQ(page.substr(begin, end - begin), methods_page())
-      << "NETSUM_WRITE_COMPRESSION_PAGE=1 build/release/src/compress/compress_test "
+      << "NETSUM_WRITE_COMPRESSION_PAGE=1 build/release/src/compress/compress_tests "
          "--gtest_filter='MethodsPage*' "
          "writes docs/compression.md";
 }

@@ -324,7 +324,7 @@ TEST(Settings, ThePageIsMadeOfTheTable) {
   if (std::getenv("NETSUM_WRITE_OPTIONS_PAGE") != nullptr) std::ofstream(NETSUM_OPTIONS_PAGE) << page();
   std::ifstream file(NETSUM_OPTIONS_PAGE);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), page())
-      << "NETSUM_WRITE_OPTIONS_PAGE=1 build/release/src/options/options_test writes docs/options.md";
+      << "NETSUM_WRITE_OPTIONS_PAGE=1 build/release/src/options/options_tests writes docs/options.md";
 }
 
 }  // namespace

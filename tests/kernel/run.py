@@ -36,9 +36,7 @@ exits with 0 if every check passed, 1 if one failed, 2 if the machine could not 
 
 BINARIES = {
     "netsum": BUILD / "tools" / "netsum" / "netsum",
-    "xdp_test": BUILD / "tests" / "conformance" / "xdp_test",
-    "attached_test": BUILD / "tests" / "conformance" / "attached_test",
-    "af_xdp_test": BUILD / "tests" / "conformance" / "af_xdp_test",
+    "conformance_tests": BUILD / "tests" / "conformance" / "conformance_tests",
 }
 SYSTEM_TOOLS = ["ip", "tc", "ethtool", "dash"]
 # Folders of modules that the machine gets: virtual links, bridges, shaping.
@@ -79,8 +77,9 @@ def rack_check(name, what, workers, rack_flags, summed_by, bench_flags="", packe
     )
 
 
-def gtest_check(name, what):
-    return Check(name, what, 900, name, ["[  PASSED  ]"], ["SKIPPED"])
+def gtest_check(name, what, *sources):
+    command = " ".join(["conformance_tests", *(f"tests/conformance/{source}" for source in sources)])
+    return Check(name, what, 900, command, ["[  PASSED  ]"], ["SKIPPED"])
 
 
 CHECKS = [
@@ -91,9 +90,14 @@ CHECKS = [
         "netsum doctor",
         ["AF_XDP: available", "UDP GSO (UDP_SEGMENT): available", "UDP GRO: available"],
     ),
-    gtest_check("xdp_test", "the XDP program gives the golden vectors, run by the kernel packet by packet"),
-    gtest_check("attached_test", "the XDP program attached to veth ports, over real links"),
-    gtest_check("af_xdp_test", "workers' packets by AF_XDP, over real links"),
+    gtest_check(
+        "xdp_test",
+        "the XDP program gives the golden vectors, run by the kernel packet by packet",
+        "xdp_test.cc",
+        "xdp_jobs_test.cc",
+    ),
+    gtest_check("attached_test", "the XDP program attached to veth ports, over real links", "attached_test.cc"),
+    gtest_check("af_xdp_test", "workers' packets by AF_XDP, over real links", "af_xdp_test.cc"),
     rack_check("user", "2 workers, user-space aggregator", 2, "--dataplane user", "user-space"),
     rack_check("xdp", "2 workers, XDP aggregator", 2, "--dataplane xdp", "xdp"),
     rack_check("shaped", "2 workers at 1 Gbit/s, XDP aggregator", 2, "--dataplane xdp --rate 1gbit", "xdp"),

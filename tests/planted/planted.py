@@ -16,6 +16,7 @@ import argparse
 import collections
 import concurrent.futures
 import dataclasses
+import json
 import os
 import pathlib
 import random
@@ -88,6 +89,8 @@ class Build:
             output = lines[0].partition(": #deps")[0]
             self.deps[self.path(output)] = {self.path(line.strip()) for line in lines[1:]}
         self.commands_of = {}
+        listed = run(["ctest", "--test-dir", str(self.folder), "--show-only=json-v1"], 60).stdout
+        self.tests = {test["name"]: test["command"] for test in json.loads(listed)["tests"]}
 
     def path(self, name):
         return os.path.normpath(self.folder / name)
@@ -96,6 +99,13 @@ class Build:
         done = run(["ninja", "-C", str(self.folder), *targets], 3600)
         if done.returncode != 0:
             raise Unusable(f"{' '.join(targets)}: the build failed\n{done.stdout[-2000:]}")
+
+    def program(self, test):
+        """The target of the binary of a test of ctest, and the arguments by which the binary runs only this test."""
+        if test not in self.tests:
+            raise Unusable(f"ctest has no test {test}")
+        program, *arguments = self.tests[test][2:]  # after cpu_seconds.sh and its file (netsum_add_test)
+        return pathlib.Path(program).name, arguments
 
     def commands(self, target):
         if target not in self.commands_of:
@@ -195,14 +205,15 @@ class Planting:
         self.do(" ".join(names.get(word, word) for word in command.split()))
 
     def make(self):
-        for command in self.build.commands(self.bug.target):
+        target, _ = self.build.program(self.bug.target)
+        for command in self.build.commands(target):
             if "gen skeleton" in command:
                 self.skeleton(command)
             elif " -c " in command:
                 self.compile(shlex.split(command))
             else:
                 self.link(command)
-        programs = [own for path, own in self.made.items() if pathlib.Path(path).name == self.bug.target]
+        programs = [own for path, own in self.made.items() if pathlib.Path(path).name == target]
         if not programs:
             raise Unusable(f"{self.bug.target} does not use {self.bug.file}")
         return programs[0]
@@ -214,7 +225,9 @@ class Planting:
     def find(self):
         """By what the bug was found; None if it was not, "" if the test did not run here."""
         program = self.make()
-        command = [program, *([f"--gtest_filter={self.bug.tests}"] if self.bug.tests else []), "--gtest_fail_fast"]
+        _, all_of_it = self.build.program(self.bug.target)
+        chosen = [f"--gtest_filter={self.bug.tests}"] if self.bug.tests else all_of_it
+        command = [program, *chosen, "--gtest_fail_fast"]
         try:
             done = run(command, RUN_DEADLINE_S, cwd=self.objects, env=self.environment())
         except subprocess.TimeoutExpired:
@@ -307,7 +320,7 @@ def main():
         )
     folder = arguments.build.resolve()
     build = Build(folder)
-    build.make(sorted({bug.target for bug in chosen}))
+    build.make(sorted({build.program(bug.target)[0] for bug in chosen}))
     build = Build(folder)
     print("| area | bug | what | found by | time |\n|--|--|--|--|--:|", flush=True)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
