@@ -1,13 +1,16 @@
 // Sparse all-reduces through the public API, on every data path: ranks are threads of this process.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <atomic>
 #include <barrier>
 #include <future>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "netsum/sparse.h"
@@ -32,22 +35,39 @@ INSTANTIATE_TEST_SUITE_P(Places, SparseTest,
                                          Place::kFailover),
                          place_name);
 
-// Small integers, which sum exactly, at random places; the same for every rank that asks.
-std::vector<float> input_of(int rank, uint64_t seed, size_t count, double density) {
-  Rng rng(seed * 100 + static_cast<uint64_t>(rank));
-  std::vector<float> values(count, 0);
-  for (float& value : values)
-    if (rng.chance(density)) value = static_cast<float>(1 + rng.below(100));
-  return values;
+// Small integers, which sum exactly, at random places.
+struct Gradients {
+  std::array<std::vector<float>, kRanks> of_rank;
+  std::vector<float> sum;
+};
+
+// Made once: the ranks of all places ask for the same ones.
+const Gradients& gradients(uint64_t seed, size_t count, double density) {
+  static std::mutex mutex;
+  static std::map<std::tuple<uint64_t, size_t, double>, Gradients> made;
+  const std::lock_guard lock(mutex);
+  const auto [at, is_new] = made.try_emplace({seed, count, density});
+  if (!is_new) return at->second;
+  Gradients& all = at->second;
+  all.sum.resize(count);
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    Rng rng(seed * 100 + rank);
+    std::vector<float>& values = all.of_rank[rank];
+    values.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (rng.chance(density)) values[i] = static_cast<float>(1 + rng.below(100));
+      all.sum[i] += values[i];
+    }
+  }
+  return all;
 }
 
-std::vector<float> sum_of(uint64_t seed, size_t count, double density) {
-  std::vector<float> sum(count, 0);
-  for (int rank = 0; rank < kRanks; ++rank) {
-    const auto values = input_of(rank, seed, count, density);
-    for (size_t i = 0; i < count; ++i) sum[i] += values[i];
-  }
-  return sum;
+std::vector<float> input_of(int rank, uint64_t seed, size_t count, double density) {
+  return gradients(seed, count, density).of_rank[static_cast<size_t>(rank)];
+}
+
+const std::vector<float>& sum_of(uint64_t seed, size_t count, double density) {
+  return gradients(seed, count, density).sum;
 }
 
 struct Coo {
