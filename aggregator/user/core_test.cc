@@ -141,6 +141,15 @@ TEST_F(AggregatorCoreTest, AJobThatEndsLeavesTheParentsPacketsToALaterOne) {
   EXPECT_EQ(answers[0].to, host(1));
 }
 
+TEST_F(AggregatorCoreTest, APacketOfTheParentOfAJobThatHasEndedBelongsToNoJob) {
+  DataplaneJob job = job_of(0, 1);
+  job.parent = DataplaneParent{.stripes = {host(9)}, .job = 3, .epoch = 7, .key = key_of(3), .member = 0};
+  ASSERT_TRUE(core_.install(job).ok());
+  core_.remove(0, 7);
+  send(fields(NETSUM_TYPE_WELCOME, 3, 0), host(9));
+  EXPECT_EQ(drops(NETSUM_DROP_BAD_TYPE), 1u);
+}
+
 TEST_F(AggregatorCoreTest, RefusesJobsThatDoNotFit) {
   EXPECT_EQ(core_.install(job_of(4, 2)).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(core_.install(job_of(0, 0)).code(), ErrorCode::kInvalidArgument);
@@ -225,6 +234,30 @@ TEST_F(AggregatorCoreTest, TwoJobsDoNotTouchEachOther) {
   contribute(1, 0, host(1), 2, 5, 0);
   contribute(1, 1, host(2), 2, 5, 0);
   EXPECT_EQ(replies().size(), 2u);
+}
+
+// Values are kept until the last member's are here: each slot keeps its own.
+TEST_F(AggregatorCoreTest, ValuesOfTwoSlotsDoNotTouchEachOther) {
+  DataplaneJob job = job_of(0, 3, 3);
+  job.scale_slots = 2;
+  job.sums_values = true;
+  ASSERT_TRUE(core_.install(job).ok());
+  for (uint16_t m = 0; m < 3; ++m) hello(0, m, host(static_cast<uint8_t>(m + 1)));
+  replies();
+  for (uint16_t m = 0; m < 3; ++m) {
+    for (const uint16_t slot : {2, 3}) {
+      netsum_fields f = fields(NETSUM_TYPE_CONTRIBUTION, 0, m);
+      f.format = NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I32);
+      f.slot = slot;
+      send(f, host(static_cast<uint8_t>(m + 1)), slot * 100 + m);
+    }
+  }
+  const std::vector<Reply> got = replies();
+  ASSERT_EQ(got.size(), 6u);
+  for (const Reply& reply : got) {
+    EXPECT_EQ(lane(reply, 0), reply.fields.slot * 300 + 3);
+    EXPECT_EQ(lane(reply, 15), reply.fields.slot * 300 + 3);
+  }
 }
 
 TEST_F(AggregatorCoreTest, ResultsOfOneBurstAreGroupedByMember) {
