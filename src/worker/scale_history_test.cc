@@ -132,5 +132,30 @@ TEST(ScaleHistoryTest, AnOperationWithOtherBytesThanItsKindHadIsNotPredicted) {
   EXPECT_EQ(next(&history, 1, Bytes{1}), Bytes{1});
 }
 
+TEST(ScaleHistoryTest, OneInThirtyTwoMayBeWrong) {
+  for (const size_t bytes : {63, 64}) {
+    ScaleHistory history;
+    Bytes agreed(bytes, 5);
+    for (int i = 0; i < 10; ++i) next(&history, 1, agreed);
+    agreed[0] = agreed[1] = 6;
+    next(&history, 1, agreed);
+    EXPECT_EQ(history.begin(1).trusts(2, bytes - 2), bytes == 64) << bytes;
+  }
+}
+
+// Of an operation that has not been seen before, the trust in the place before it is halved: then the latest operation of the
+// kind counts if no other one was like the place in more operations.
+TEST(ScaleHistoryTest, AnOperationInBetweenHalvesTheTrustInTheSequence) {
+  ScaleHistory once, twice;
+  for (const auto& [kind, byte] :
+       std::vector<std::pair<uint64_t, uint8_t>>{{1, 0}, {3, 10}, {3, 11}, {1, 0}, {9, 0}})
+    next(&once, kind, Bytes{byte});
+  EXPECT_EQ(once.begin(3).bytes[0], 11);
+  for (const auto& [kind, byte] :
+       std::vector<std::pair<uint64_t, uint8_t>>{{1, 0}, {2, 0}, {3, 10}, {3, 11}, {1, 0}, {2, 0}, {9, 0}})
+    next(&twice, kind, Bytes{byte});
+  EXPECT_EQ(twice.begin(3).bytes[0], 10);
+}
+
 }  // namespace
 }  // namespace netsum
