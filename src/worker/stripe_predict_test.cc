@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "src/worker/modes/predicted_scales.h"
 #include "src/worker/stripe_testing.h"
 
 namespace netsum {
@@ -93,6 +94,19 @@ TEST_F(PredictTest, ScalesAndDataGoInOneRoundTrip) {
   EXPECT_EQ(floats_, std::vector<float>(3 * kLanes, 1.25f));
   EXPECT_EQ(predicted(), 3u);
   EXPECT_EQ(mispredicted(), 0u);
+}
+
+TEST_F(PredictTest, TheSignatureCoversEveryPredictedByte) {
+  enqueue(1, 1);
+  const uint8_t one[] = {120, 118}, other[] = {120, 119};
+  Step step;
+  step.operation = operation_.get();
+  step.predicted = true;
+  step.chunk = operation_->chunk_of(0, kLanes);
+  step.chunk.agreed = one;
+  const uint32_t signature = PredictedScales::signature_of(step);
+  step.chunk.agreed = other;
+  EXPECT_NE(PredictedScales::signature_of(step), signature);
 }
 
 TEST_F(PredictTest, WithoutTheOptionTheyNeverDo) {
