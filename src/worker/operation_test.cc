@@ -196,6 +196,16 @@ TEST(Operation, OnlyTheMemoryOfItsRoleIsUsed) {
   EXPECT_EQ(std::vector<uint8_t>(other, other + 3), (std::vector<uint8_t>{7, 7, 7}));
 }
 
+TEST(Operation, BytesOfThisRankThatAreInPlaceAreNotWritten) {
+  uint8_t memory[6] = {1, 2, 3, 4, 5, 6};
+  const Operation operation =
+      make_operation(0, DataType::kByte, {{memory, memory, 3}, {memory + 3, memory + 3, 3}}, ReduceOp::kSum,
+                     make_role(Collective::kAllGather, 0, 1));
+  const std::vector<uint8_t> results(6, 9);
+  operation.copy_out(results.data(), 0, 6);
+  EXPECT_EQ(std::vector<uint8_t>(memory, memory + 6), (std::vector<uint8_t>{9, 9, 9, 4, 5, 6}));
+}
+
 TEST(Operation, KnowsWhatGoesToThisRankAlone) {
   int32_t memory[6] = {};
   const auto make = [&](Collective collective, int root) {
