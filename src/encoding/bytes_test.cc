@@ -70,6 +70,13 @@ TEST(Bytes, SeveralInputsOfOneHostAreOne) {
   for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(lanes[i], first[i] | second[i]) << i;
 }
 
+TEST(Bytes, AFurtherInputCountsFromItsFirstByteToTheLastOfTheChunk) {
+  const std::vector<uint8_t> first = {0, 0, 0}, second = {5, 6, 7, 8};
+  const TensorSequence both(DataType::kByte, {{first.data(), nullptr, 3}}, {second.data()});
+  const std::vector<uint8_t> lanes = sum({both}, 0, 3);
+  EXPECT_EQ(std::vector<uint8_t>(lanes.begin(), lanes.begin() + 4), (std::vector<uint8_t>{5, 6, 7, 0}));
+}
+
 TEST(Bytes, ChunksAreAsLargeAsPacketsAndNeedNoAgreement) {
   const Bytes encoding;
   EXPECT_EQ(encoding.chunk_elements(kPayload), kPayload);

@@ -184,6 +184,14 @@ TEST(WordLanes, ZerosAreNeutral) {
   }
 }
 
+TEST(WordLanes, SkippedElementsAreWrittenOnlyWhereThereIsAnOutput) {
+  const WordLanes encoding(DataType::kInt32, ReduceOp::kBitAnd);
+  std::vector<int32_t> output(2);
+  const TensorSequence sequence(DataType::kInt32, {{nullptr, nullptr, 3}, {nullptr, output.data(), 2}});
+  encoding.decode_zeros({&sequence, 0, 5});
+  EXPECT_EQ(output, std::vector<int32_t>(2, -1));
+}
+
 TEST(WordLanes, FormatsFollowOperatorAndSize) {
   const auto format = [](DataType type, ReduceOp op) {
     const WordLanes encoding(type, op);
