@@ -14,7 +14,7 @@ ctest_which=(--label-exclude '^soak$')
 # Runs of pytest. The tests of the package fork their ranks, which is not safe in a process with threads, such as
 # the workers of pytest-xdist: they are several processes of pytest instead. The files of `failure_tests` mostly wait, for
 # deadlines and for processes to start; those of `training_tests` compute.
-command_tests=(-n "$jobs" scripts tests/cli)
+command_tests=(-n "$jobs" scripts tests/mutation tests/cli)
 torch_tests=(tests/torch)
 training_tests=(tests/torch/test_{compress,compress_gather,compress_sharded,control,local_updates,one_bit_adam,sharded_training,training}.py)
 failure_tests=(tests/torch/test_{compress_failures,errors,exit,failures,interruption,store}.py)
