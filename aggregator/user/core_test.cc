@@ -150,6 +150,17 @@ TEST_F(AggregatorCoreTest, APacketOfTheParentOfAJobThatHasEndedBelongsToNoJob) {
   EXPECT_EQ(drops(NETSUM_DROP_BAD_TYPE), 1u);
 }
 
+TEST_F(AggregatorCoreTest, JobsOfOneIndexOfTheParentEndInAnyOrder) {
+  DataplaneJob former = job_of(0, 1), later = job_of(1, 1);
+  former.parent = later.parent =
+      DataplaneParent{.stripes = {host(9)}, .job = 3, .epoch = 7, .key = key_of(3), .member = 0};
+  ASSERT_TRUE(core_.install(former).ok());
+  ASSERT_TRUE(core_.install(later).ok());
+  core_.remove(1, 7);
+  core_.remove(0, 7);
+  EXPECT_EQ(core_.free_slots(), 16u);
+}
+
 TEST_F(AggregatorCoreTest, RefusesJobsThatDoNotFit) {
   EXPECT_EQ(core_.install(job_of(4, 2)).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(core_.install(job_of(0, 0)).code(), ErrorCode::kInvalidArgument);

@@ -486,6 +486,16 @@ TEST_P(KernelTest, AddLanesReportsASingleOverflowAnywhere) {
   check_single_overflows<int64_t>(add_lanes64);
 }
 
+TEST_P(KernelTest, AddLanesEndsWithTheLastLane) {
+  for (const size_t lane_bytes : {1, 2, 4, 8}) {
+    GuardedBytes lanes(24, 0), sum(24, 0);
+    lanes.fill(random_bytes(rng_, 24));
+    sum.fill(std::vector<uint8_t>(24));
+    ASSERT_FALSE(add_lanes(lane_bytes, sum.data(), lanes.data(), 24)) << lane_bytes;
+    ASSERT_EQ(sum, lanes) << lane_bytes;
+  }
+}
+
 TEST_P(KernelTest, MaximaOrAndXorAgree) {
   struct Case {
     size_t bytes;  // of a lane
