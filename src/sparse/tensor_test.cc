@@ -62,6 +62,21 @@ TEST(CooTensorTest, SortsRowsAndAddsUpDuplicates) {
   EXPECT_THAT(result.values, ElementsAre(7, 8, 3, 4, 11, 22));
 }
 
+TEST(CooTensorTest, PacksZerosForRowsOfOtherRanks) {
+  const Coo coo{{1}, {2.5f}};
+  CooResult result;
+  const auto tensor = make_coo_tensor(coo.view(2), DataType::kFloat32, result.allocator());
+  const Segment all{0, 2};
+  BitSet own;
+  tensor->find(all, &own);
+  BitSet united = own;
+  united.add(0);
+  std::vector<float> values(2 + Tensor::kSlackBytes / sizeof(float), 77);
+  EXPECT_TRUE(tensor->pack(all, united, own, reinterpret_cast<uint8_t*>(values.data())));
+  EXPECT_EQ(values[0], 0);
+  EXPECT_EQ(values[1], 2.5f);
+}
+
 TEST(CooTensorTest, KeepsStoredZeros) {
   const CooResult result = alone({{3, 2, 3}, {1, 0, -1}}, 4);
   EXPECT_THAT(result.indices, ElementsAre(2, 3));
