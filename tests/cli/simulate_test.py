@@ -1,4 +1,4 @@
-"""netsum simulate: runs, traces, and says how to replay. That it finds bugs: tests/planted."""
+"""netsum simulate: runs, traces, and says how to replay. That it finds bugs: tests/mutation."""
 
 import re
 
