@@ -60,6 +60,7 @@ def test_an_operator(operator, text, made):
         "void f() { if constexpr (A) ; }",
         "void f() { if (int* a = g()) ; }",
         "int a = std::max(b, c);",
+        "void f(int a) { NETSUM_ASSERT(a < 3); }",
         "// a < b",
         'const char* a = "a < 3";',
     ],

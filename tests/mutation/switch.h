@@ -7,7 +7,8 @@
 
 namespace netsum_mutation {
 
-inline const int chosen = std::getenv("NETSUM_MUTANT") != nullptr ? std::atoi(std::getenv("NETSUM_MUTANT")) : 0;
+inline const int chosen =
+    std::getenv("NETSUM_MUTANT") != nullptr ? std::atoi(std::getenv("NETSUM_MUTANT")) : 0;
 
 // A file with one byte for each mutant, which becomes 1 when the program comes there.
 inline unsigned char* map_reached() {
