@@ -50,16 +50,6 @@ def table(name):
         return tomllib.load(file)
 
 
-def targets_of(tests):
-    """The ninja target of each test: "TARGET [GTEST_FILTER]"."""
-    return list(dict.fromkeys(test.split()[0] for test in tests))
-
-
-def command_of(test, programs):
-    target, _, chosen = test.partition(" ")
-    return [programs[target], "--gtest_fail_fast", *([f"--gtest_filter={chosen}"] if chosen else [])]
-
-
 @dataclasses.dataclass
 class Outcome:
     mutant: operators.Mutant
@@ -76,14 +66,15 @@ def difference(text, mutant):
     return tuple(" ".join(lines.decode().split()) for lines in (text[begin:end], after))
 
 
-def run_test(test, programs, folder, environment, limit_s):
+def run_test(test, overlay, programs, environment, limit_s):
     """By what the test failed, or None."""
-    command = ["prlimit", "--core=0", f"--as={MEMORY}", *command_of(test, programs)]
+    target, arguments = overlay.build.program(test)
+    command = ["prlimit", "--core=0", f"--as={MEMORY}", programs[target], *arguments, "--gtest_fail_fast"]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        cwd=folder,
+        cwd=overlay.objects,
         env=environment,
         start_new_session=True,
         text=True,
@@ -127,7 +118,7 @@ class File:
             head = f'#include "switch.h"\n#line 1 "{self.name}"\n'.encode() if mutants else b""
             overlay = self.overlay(head + changed, "all")
             try:
-                return overlay, overlay.make(targets_of(self.tests), self.jobs), mutants, refused
+                return overlay, overlay.make(self.build.targets(self.tests), self.jobs), mutants, refused
             except DoesNotBuild as error:
                 if not error.errors:
                     raise Unusable(f"{error}") from error
@@ -156,7 +147,7 @@ class File:
             file.write_bytes(bytes(MOST_MUTANTS))
             started = time.monotonic()
             environment = {**overlay.environment(), "NETSUM_REACHED": str(file)}
-            failed = run_test(test, programs, overlay.objects, environment, 600)
+            failed = run_test(test, overlay, programs, environment, 600)
             if failed:
                 raise Unusable(f"{failed} fails without a mutant")
             self.limits[test] = max(LEAST_LIMIT_S, LIMIT_FACTOR * (time.monotonic() - started))
@@ -168,13 +159,13 @@ class File:
         """Built with no other mutant."""
         overlay = self.overlay(operators.changed(self.text, mutant), f"alone-{mutant.number}")
         try:
-            programs = overlay.make(targets_of(self.tests), 1)
+            programs = overlay.make(self.build.targets(self.tests), 1)
         except DoesNotBuild:
             return "does not build", ""
         else:
             for test in self.tests:
                 limit_s = self.limits.get(test, 120)
-                if failed := run_test(test, programs, overlay.objects, overlay.environment(), limit_s):
+                if failed := run_test(test, overlay, programs, overlay.environment(), limit_s):
                     return "killed", failed
             return "survived", ""
         finally:
@@ -186,14 +177,14 @@ class File:
         if not tests:
             return self.alone(mutant)
         for test in tests:
-            if failed := run_test(test, programs, overlay.objects, environment, self.limits[test]):
+            if failed := run_test(test, overlay, programs, environment, self.limits[test]):
                 return "killed", failed
         return "survived", ""
 
     def outcomes(self, mutants, said):
         """Tries the mutants, and gives each outcome to `said`."""
         overlay, programs, built, refused = self.switched([mutant for mutant in mutants if mutant.switchable])
-        self.tests = [test for test in self.tests if test.split()[0] in programs]
+        self.tests = [test for test in self.tests if self.build.program(test)[0] in programs]
         if not self.tests:
             raise Unusable("none of its tests uses it")
         reached = self.measure(overlay, programs)
@@ -279,11 +270,11 @@ def plant(bug, build, work):
     if text.count(bug["old"]) != 1:
         raise Unusable(f"{file} has the text {text.count(bug['old'])} times; adapt known.toml:\n{bug['old']}")
     overlay = Overlay(build, work / bug["name"], file, text.replace(bug["old"], bug["new"]).encode())
-    programs = overlay.make(targets_of([bug["test"]]), 1)
+    programs = overlay.make(build.targets([bug["test"]]), 1)
     if not programs:
         raise Unusable(f"{bug['test']} does not use {file}")
     try:
-        return run_test(bug["test"], programs, overlay.objects, overlay.environment(), KNOWN_LIMIT_S)
+        return run_test(bug["test"], overlay, programs, overlay.environment(), KNOWN_LIMIT_S)
     finally:
         shutil.rmtree(work / bug["name"])
 
@@ -293,7 +284,7 @@ def plant_known(arguments):
     if unknown := set(arguments.known) - {bug["name"] for bug in bugs}:
         raise Unusable(f"known.toml has no bug {min(unknown)}")
     build = Build(arguments.build.resolve())
-    build.make(targets_of(bug["test"] for bug in bugs), arguments.jobs)
+    build.make(build.targets(bug["test"] for bug in bugs), arguments.jobs)
     work = build.folder / "mutation" / "known"
 
     def one(bug):
@@ -362,7 +353,7 @@ def main():
         print(f"seed {arguments.seed}: {len(chosen)} mutants of {len(by_file)} files", flush=True)
         folder = arguments.build.resolve()
         build = Build(folder)
-        build.make(targets_of(test for file in by_file for test in tests[file]), arguments.jobs)
+        build.make(build.targets(test for file in by_file for test in tests[file]), arguments.jobs)
         outcomes = []
         failed = []  # files that could not be tried
 

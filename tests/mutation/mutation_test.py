@@ -41,6 +41,9 @@ add_library(sums STATIC sum.cc)
 add_executable(sum_test sum_test.cc)
 target_link_libraries(sum_test sums)
 add_executable(other_test other_test.cc)
+enable_testing()
+add_test(NAME sum_test COMMAND env A=1 $<TARGET_FILE:sum_test>)
+add_test(NAME other_test COMMAND env A=1 $<TARGET_FILE:other_test>)
 """
 
 
@@ -147,7 +150,7 @@ def test_the_same_sample_for_the_same_seed(mutate):
     [
         (["--file", "other.cc"], {}, "subjects.toml does not name other.cc"),
         ([], {"tests": ["other_test"]}, "sum.cc: none of its tests uses it"),
-        ([], {"tests": ["no_test"]}, "no_test: the build failed"),
+        ([], {"tests": ["no_test"]}, "ctest has no test no_test"),
         (["--since", "nothing"], {}, "nothing"),
         (["--known", "nothing"], {}, "known.toml has no bug nothing"),
     ],

@@ -6,6 +6,7 @@ compiled, by the commands of the build folder, and linked into second copies of 
 
 import concurrent.futures
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -50,6 +51,19 @@ class Build:
     def __post_init__(self):
         self.deps = {}  # output: the files that its compiler read
         self.commands_of = {}
+        listed = run(["ctest", "--test-dir", str(self.folder), "--show-only=json-v1"], 60).stdout
+        self.tests = {test["name"]: test.get("command", ()) for test in json.loads(listed)["tests"]}
+
+    def program(self, test):
+        """The target of a test of ctest, "TEST [GTEST_FILTER]", and the arguments by which its binary runs only this test."""
+        name, _, chosen = test.partition(" ")
+        if len(self.tests.get(name, ())) < 3:
+            raise Unusable(f"ctest has no test {name}")
+        program, *arguments = self.tests[name][2:]  # after cpu_seconds.sh and its file (netsum_add_test)
+        return pathlib.Path(program).name, [f"--gtest_filter={chosen}"] if chosen else arguments
+
+    def targets(self, tests):
+        return list(dict.fromkeys(self.program(test)[0] for test in tests))
 
     def path(self, name):
         return os.path.normpath(self.folder / name)
