@@ -515,7 +515,7 @@ IN_ORDER = [
     ),
     Case(
         "hooks",
-        "What does the hook of compression in C++ gain over the same in Python?",
+        "What does the hook of compression gain if DDP does not call it through Python?",
         training.hooks,
         axes(workers=4, steps=40, load=["quiet", "busy"], method=list(training.HOOKED), hook=["Python", "C++"]),
         place=("workers",),

@@ -3,8 +3,9 @@
 Reads lines of JSON from standard input: {"gate", "system", "settings", "hook", "load", "steps", "model"}. For each, all
 ranks train a model so many steps, each system a model of its own that lives on between lines, and print {"step_s",
 "controller"}: the seconds of every step on this rank, and the controller's counts, if there is one. `settings`: of
-netsum.torch.compress(); null: no hook. `hook`: "C++" or "Python". `load`: "busy" while a thread computes in Python, as
-a data loader or a logger does; otherwise "quiet". `model`: {"width", "layers", "batch", "bucket_mb"}.
+netsum.torch.compress(); null: no hook. `hook`: "C++", or "Python", where DDP calls it through Python. `load`: "busy" while
+a thread computes in Python, as a data loader or a logger does; otherwise "quiet". `model`: {"width", "layers", "batch",
+"bucket_mb"}.
 """
 
 import contextlib

@@ -201,39 +201,52 @@ def test_a_backward_pass_that_fails_is_taken_back(method):
     )
 
 
+LEVELS = ["none", "int8", {"method": "topk", "ratio": 0.1}]
+
+
+def step_at(level, state, gradients):
+    """The averages of a step of "auto" at this level."""
+    state._controller.enter = lambda entries, dtype: netsum.torch._control.Record(level)
+    bucket = Bucket([e.parameter() for e in state._parameters if e.is_controlled])
+    bucket.buffer().copy_(gradients)
+    state._reduce(bucket).wait()
+    return bucket.buffer()
+
+
 def test_a_level_of_auto_is_taken_back():
     def on_rank(rank):
         del rank
-        levels = ["none", "int8", {"method": "topk", "ratio": 0.1}]
-        state = netsum.torch.Compression(Chosen(), "auto", levels=levels)
-        entries = [e for e in state._parameters if e.is_controlled]
-        gradients = {e.name: torch.randn(e.count) for e in entries}
-
-        def step(level, *, fails=False):
-            state._begin(entries)
-            for entry in entries:
-                entry.set_level(level, gradients[entry.name].clone(), state._pass.number)
-            plan = state._plan(entries, torch.float32)
-            tensors = [gradients[e.name].clone() for e in entries]
-            for work in plan.start(netsum.torch._group.backend_of(None), tensors, state._pass, state._stats):
-                work.wait()
-            plan.finish(tensors, state._stats)
-            if fails:
-                state._pass.fail()
-            return torch.cat(tensors)
-
-        step(2)
+        model, other = Chosen(), Chosen()
+        state = netsum.torch.Compression(model, "auto", levels=LEVELS)
+        gradients = torch.randn(sum(e.count for e in state._parameters if e.is_controlled))
+        step_at(2, state, gradients)
         saved = state.state_dict()
-        undisturbed = netsum.torch.Compression(Chosen(), "auto", levels=levels)
+        undisturbed = netsum.torch.Compression(other, "auto", levels=LEVELS)
         undisturbed.load_state_dict(saved)
         for level in (1, 0, 2, 1):
-            step(level, fails=True)
+            step_at(level, state, gradients)
+            state._pass.fail()
             found = state.state_dict()
             assert_same(found, saved)
             assert all(p["level"] == 2 for p in found["parameters"].values())
-        first, state = step(1), undisturbed
-        entries = [e for e in state._parameters if e.is_controlled]
-        assert torch.equal(first, step(1))
+        assert torch.equal(step_at(1, state, gradients), step_at(1, undisturbed, gradients))
+
+    ranks.run(on_rank)
+
+
+def test_a_loaded_state_of_auto_counts_in_the_next_step():
+    def on_rank(rank):
+        del rank
+        model = Chosen()
+        state = netsum.torch.Compression(model, "auto", levels=LEVELS)
+        gradients = torch.randn(sum(e.count for e in state._parameters if e.is_controlled))
+        step_at(2, state, gradients)
+        saved = state.state_dict()
+        second = step_at(2, state, gradients)
+        third = step_at(2, state, gradients)
+        state.load_state_dict(saved)
+        again = step_at(2, state, gradients)
+        assert torch.equal(again, second) and not torch.equal(again, third)
 
     ranks.run(on_rank)
 

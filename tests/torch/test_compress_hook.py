@@ -6,7 +6,7 @@ import netsum.torch
 import pytest
 import ranks
 import torch.distributed as dist
-from netsum.torch import _buckets
+from netsum.torch import _buckets, _compress
 from ranks import WORLD_SIZE
 from test_compress import COMPRESSED, SHAPES, STEPS, Chosen, backward, gradient_of, wrapped
 from torch.nn.parallel import DistributedDataParallel
@@ -64,10 +64,11 @@ class Halved(netsum.torch.Compressor):
 
 def test_python_has_a_part_only_where_it_must(monkeypatch):
     def on_rank(rank):
-        def refuse(self, bucket):
+        def refuse(*_arguments):
             raise RuntimeError("a step called Python")
 
-        monkeypatch.setattr(netsum.torch.Compression, "_reduce", refuse)
+        for owner, function in ((_compress._LevelsOfSteps, "enter"), (Halved, "compress"), (Halved, "decompress")):
+            monkeypatch.setattr(owner, function, refuse)
         for method in ("none", "int8", "topk", "u8bit"):
             model = wrapped(Chosen())
             netsum.torch.compress(model, method)

@@ -209,7 +209,7 @@ def test_bytes_are_those_that_have_travelled(method):
     def on_rank(rank):
         state = netsum.torch.Compression(Chosen(), "none", rules=[("second", settings)])
         entry = next(entry for entry in state._parameters if entry.name == "second")
-        plan = state._plan([entry], torch.float32)
+        plan = netsum.torch._C.BucketPlan([entry.item], torch.float32, WORLD_SIZE)
         backend = _group.backend_of(None)
         gradient = gradient_of(rank, 1)["second"].flatten()
         before = backend.stats()

@@ -1,6 +1,5 @@
 #include "torch/src/training_pass.h"
 
-#include <ATen/ops/empty.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -92,20 +91,6 @@ void TrainingPass::begin_another() {
   ++number_;
 }
 
-void agree_on_steps(ProcessGroupNetsum& group, const std::vector<std::shared_ptr<Tensor>>& tensors) {
-  if (tensors.empty()) return;
-  const auto count = static_cast<int64_t>(tensors.size());
-  at::Tensor mine = at::empty({count}, at::kLong), all = at::empty({group.getSize(), count}, at::kLong);
-  auto* const steps = mine.mutable_data_ptr<int64_t>();
-  for (size_t i = 0; i < tensors.size(); ++i) steps[i] = static_cast<int64_t>(tensors[i]->step());
-  at::Tensor flat = all.flatten();
-  group._allgather_base(flat, mine, {})->wait();
-  const at::Tensor largest = all.amax(0);
-  const auto* const agreed = largest.const_data_ptr<int64_t>();
-  for (size_t i = 0; i < tensors.size(); ++i)
-    if (agreed[i] != steps[i]) tensors[i]->set_step(static_cast<uint64_t>(agreed[i]));
-}
-
 void bind_training_pass(pybind11::module_& module) {
   namespace py = pybind11;
   py::class_<TrainingPass, std::shared_ptr<TrainingPass>>(module, "TrainingPass")
@@ -116,8 +101,6 @@ void bind_training_pass(pybind11::module_& module) {
            py::call_guard<py::gil_scoped_release>())
       .def("forget", &TrainingPass::forget)
       .def("fail", &TrainingPass::fail)
-      .def("started", &TrainingPass::started)
-      .def("ended", &TrainingPass::ended, py::arg("ok"))
       .def("set_agreed", &TrainingPass::set_agreed)
       .def_property_readonly("has_agreed", &TrainingPass::has_agreed)
       .def_property_readonly("number", &TrainingPass::number);

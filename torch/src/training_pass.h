@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "torch/src/compressed_tensor.h"
-#include "torch/src/process_group.h"
 
 namespace netsum::torch_backend {
 
@@ -56,10 +55,6 @@ class TrainingPass {
   bool failed_ = false;
   bool agreed_ = false;
 };
-
-// Sets the step of each tensor to the largest of all ranks, whose past may be another: of a new process, or of one that was a step ahead
-// when a rank was lost. All ranks must pass the same tensors in the same order. Blocks.
-void agree_on_steps(ProcessGroupNetsum& group, const std::vector<std::shared_ptr<Tensor>>& tensors);
 
 void bind_training_pass(pybind11::module_& module);
 

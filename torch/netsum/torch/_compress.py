@@ -1,18 +1,17 @@
 """Compressed gradients: of DistributedDataParallel, and what FSDP2 has in common with it (docs/compression.md)."""
 
 import fnmatch
+import functools
 import itertools
 import math
 import sys
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.weak import WeakTensorKeyDictionary
 
 import torch
-from netsum.torch import _C, _control, _group, _hooks, _reductions
+from netsum.torch import _C, _control, _group, _hooks
 from netsum.torch._buckets import Bucket
 from netsum.torch._compressor import Compressor
 
@@ -51,8 +50,6 @@ class Compression:
         self._group = group if group is not None else dist.group.WORLD
         self._scaler = grad_scaler
         self._parameters = []
-        self._known = WeakTensorKeyDictionary()
-        self._plans = {}
         self._stats = _C.BucketStats()
         self._pass = _C.TrainingPass()
         ids = _hooks.ids_of(self._group)
@@ -77,25 +74,22 @@ class Compression:
                 owner = modules[name.rpartition(".")[0]]
                 compression = _choose(name, parameter, owner, rules, default, made, min_elements)
                 entry = self._entry(ids.of([parameter])[0], name, parameter, compression)
-                if entry is None:
-                    continue
-                self._parameters.append(entry)
-                self._known[parameter] = entry
+                if entry is not None:
+                    self._parameters.append(entry)
             agreement.append([(entry.name, tuple(entry.shape), entry.description) for entry in self._parameters])
             if auto is not None:
                 agreement[0].append(("the controller", (), str(auto.control)))
-        self._is_python = any(
+        self._has_python_compressors = any(
             own is not None and own.is_python for own in made.values() if not isinstance(own, _control.Levels)
         )
-        # What users have written must not delay other reductions, so it does not run on the thread that completes all of them.
-        self._executor = ThreadPoolExecutor(1, "netsum-decompress") if self._is_python else None
         if auto is not None or any(c is not None and c.needs_maxima for c in {e.compression for e in self._parameters}):
             self._check_maxima()
-        self._controller = None
+        self._controller = self._levels = None
         controlled = [entry for entry in self._parameters if entry.is_controlled]
         if controlled:
             most = max(entry.count for entry in controlled)
             self._controller = _control.Controller(controlled[0].levels, most, self._group, auto)
+            self._levels = _LevelsOfSteps(self._controller, self._parameters)
 
     def describe(self):
         """Returns a line for each parameter: name, shape, compression."""
@@ -119,8 +113,8 @@ class Compression:
         After a backward pass that has failed, this is the state before it: repeated, it counts each gradient once.
         """
         number = self._pass.number
-        if self._pass.take_back_if_failed():
-            self._taken_back(number)
+        if self._pass.take_back_if_failed() and self._levels is not None:
+            self._levels.taken_back(number)
         state = {
             "version": _VERSION,
             "parameters": {entry.name: entry.saved() for entry in self._parameters if entry.keeps_state},
@@ -175,56 +169,26 @@ class Compression:
 
     def _reduce(self, bucket):
         buffer = bucket.buffer()
-        backend = _group.backend_of(self._group)
-        entries = [self._known_entry(parameter) for parameter in bucket.parameters()]
-        self._begin(entries)
-        is_sparse = buffer.layout != torch.strided  # the gradients of a sparse embedding, which no method takes
-        record = _control.Record()
-        if self._controller is not None:
-            record = self._controller.enter(entries, None if is_sparse else buffer.dtype)
-        if is_sparse:
-            work = backend.sparse_all_reduce(buffer, _C.SparseMode.AUTO, 1, 0, _reductions.options_of())
-            record.handed()
-            return self._watched(_reductions.future_of([work], bucket, record.done))
-        slices = _slices(bucket)
-        scale = self._scaler.get_scale() if self._scaler is not None else None
-        for entry in entries:
-            entry.follow_scale(scale)
-        _set_levels(record, entries, slices, self._pass.number)
-        plan = self._plan(entries, buffer.dtype)
-        works = plan.start(backend, slices, self._pass, self._stats)
-        record.handed()
-        return self._watched(
-            _reductions.future_of(works, bucket, lambda: self._finish(plan, slices, record), self._executor)
+        gradients = bucket.gradients() if buffer.layout == torch.strided else []
+        return self._buckets.reduce(buffer, gradients, bucket.parameters())
+
+    @functools.cached_property
+    def _buckets(self):
+        """Of DistributedDataParallel."""
+        buckets = _C.CompressedBuckets(
+            _group.backend_of(self._group),
+            self._pass,
+            self._stats,
+            self._scaler,
+            functools.partial(_agree_on_steps, self._parameters, self._group),
+            self._levels,
+            self._has_python_compressors,
         )
-
-    def _begin(self, entries):
-        """Of a bucket."""
-        number = self._pass.number
-        if self._pass.begin([entry.id for entry in entries]):
-            self._taken_back(number)
-        if not self._pass.has_agreed:
-            self._agree_on_steps()
-
-    def _taken_back(self, number):
-        """The pass of this number has failed, and the tensors are as before it."""
         for entry in self._parameters:
-            if entry.take_back(number):
-                self._plans = {}
-
-    @torch.no_grad()
-    def _agree_on_steps(self):
-        """A rank may have another past than the others, such as none, or one step more before a rank was lost."""
-        entries = [entry for entry in self._parameters if entry.keeps_state]
-        if entries:
-            ranks = dist.get_world_size(self._group)
-            mine = torch.tensor([entry.step() for entry in entries], dtype=torch.int64)
-            everyone = [torch.empty_like(mine) for _ in range(ranks)]
-            dist.all_gather(everyone, mine, group=self._group)
-            for entry, step in zip(entries, torch.stack(everyone).amax(0).tolist(), strict=True):
-                if step != entry.step():
-                    entry.set_step(step)
-        self._pass.set_agreed()
+            parameter = entry.parameter()
+            if parameter is not None:
+                buckets.add(parameter, entry.item)
+        return buckets
 
     def _check_maxima(self):
         """Told here, on all ranks, not in the backward pass."""
@@ -234,65 +198,18 @@ class Compression:
                 "compute in the network. Use a method without them, such as 'bf16' or 'topk', or set NETSUM_VERIFY=packet"
             )
 
-    def _watched(self, future):
-        self._pass.started()
-        future.add_done_callback(self._ended)
-        return future
-
-    def _ended(self, future):
-        try:
-            future.value()
-        except Exception:  # whatever a compressor written in Python raises
-            self._pass.ended(False)
-        else:
-            self._pass.ended(True)
-
-    def _finish(self, plan, slices, record):
-        record.summed()
-        plan.finish(slices, self._stats)
-        record.gradient_bytes, record.sent_bytes = sum(gradient.nbytes for gradient in slices), plan.link_bytes
-        record.done()
-
     def _entry(self, number, name, parameter, compression):
         """What is known of a parameter; None: its gradients are not reduced."""
         kind = _ControlledParameter if isinstance(compression, _control.Levels) else _Parameter
         return kind(number, name, parameter, compression, self._group)
 
     def _register(self, model):
-        """Registers the hook of a DistributedDataParallel: in C++, unless Python has a part in each step."""
         if not hasattr(model, "reducer"):
             raise ValueError(
                 "compress(): the DistributedDataParallel has no reducer, so there is nothing to compress: "
                 "delay_all_reduce_named_params delays the sums of all its parameters. Leave out those that are to be compressed"
             )
-        if self._controller is not None or self._is_python:
-            model.register_comm_hook(self, compression_hook)
-            return
-        buckets = _C.CompressedBuckets(_group.backend_of(self._group), self._pass, self._stats, self._scaler)
-        for entry in self._parameters:
-            buckets.add(entry.parameter(), entry.item)
-        buckets.register(model.reducer)
-
-    def _known_entry(self, parameter):
-        entry = self._known.get(parameter)
-        if entry is None:
-            raise RuntimeError(
-                f"a parameter of shape {list(parameter.shape)} is not one of those that the compression was created for: "
-                "call netsum.torch.compress() after the model has all its parameters"
-            )
-        return entry
-
-    def _plan(self, entries, dtype):
-        ids = frozenset(entry.id for entry in entries)
-        key = (dtype, tuple(entry.level for entry in entries), *(entry.id for entry in entries))
-        if key not in self._plans:
-            # DDP makes new buckets after the first step; the older plans are then those of no bucket. A bucket has one level at a time.
-            self._plans = {k: p for k, p in self._plans.items() if ids.isdisjoint(k[2:])}
-            self._plans[key] = self._make_plan([entry.item for entry in entries], dtype)
-        return self._plans[key]
-
-    def _make_plan(self, items, dtype):
-        return _C.BucketPlan(items, dtype, dist.get_world_size(self._group))
+        self._buckets.register(model.reducer)
 
 
 def compression_hook(state, bucket):
@@ -300,7 +217,8 @@ def compression_hook(state, bucket):
 
     `state` is a Compression. Returns a future of the bucket's buffer.
     """
-    return state._reduce(bucket)
+    # Of a hook in Python, DDP takes only a future whose value is an object of Python.
+    return state._reduce(bucket).then(lambda done: done.value())
 
 
 def compress(model, method, **settings):
@@ -362,7 +280,6 @@ class _Parameter:
     """A parameter, and what this rank keeps of its gradients."""
 
     is_controlled = False
-    level = 0
 
     def __init__(self, number, name, parameter, compression, group):
         self.id = number
@@ -402,10 +319,6 @@ class _Parameter:
 
     def set_step(self, step):
         self.tensor.step = step
-
-    def take_back(self, number):
-        """Of the pass of this number, besides the step of its tensor: returns whether anything has changed."""
-        return False
 
     def scale(self):
         """Of the loss, when the memory was written."""
@@ -453,6 +366,7 @@ class _ControlledParameter(_Parameter):
     def __init__(self, number, name, parameter, levels, group):
         super().__init__(number, name, parameter, None, group)
         self.levels = levels
+        self.level = 0
         self.description = levels.description
         self._steps = 0  # when it was compressed last
         self._before = None  # the last change: the number of the pass; level, tensor and steps before it
@@ -472,12 +386,12 @@ class _ControlledParameter(_Parameter):
             self._tensor.step = step
 
     def take_back(self, number):
+        """Of the pass of this number, besides the step of its tensor."""
         if self._before is None or self._before[0] != number:
-            return False
+            return
         _, self.level, self._tensor, self._steps = self._before
         self.compression = self.levels.compressions[self.level]
         self._before = None
-        return True
 
     def set_level(self, level, gradient, number=None):
         """Of the next step, which is one of the pass of this number."""
@@ -540,19 +454,49 @@ class _ControlledParameter(_Parameter):
             self.tensor.scale = self._scale
 
 
-def _set_levels(record, entries, slices, number):
-    controlled = [(index, entry) for index, entry in enumerate(entries) if entry.is_controlled]
-    for index, entry in controlled:
-        entry.set_level(record.level, slices[index], number)
-    if record.wants_norms:
-        record.measure_norms(controlled, slices)
+class _LevelsOfSteps:
+    """What the buckets in C++ (torch/src/compressed_buckets.h) call in each step where there is "auto"."""
+
+    def __init__(self, controller, entries):
+        self._controller = controller
+        self._entries = {entry.id: entry for entry in entries}
+
+    def enter(self, ids, gradients, scale, number):
+        """Begins a bucket in the pass of this number. Returns its items and its record.
+
+        gradients: flat; none of those of a sparse embedding. scale: of the loss.
+        """
+        entries = [self._entries[i] for i in ids]
+        record = self._controller.enter(entries, gradients[0].dtype if gradients else None)
+        if not gradients:
+            return [], record
+        controlled = [(index, entry) for index, entry in enumerate(entries) if entry.is_controlled]
+        for index, entry in controlled:
+            entry.follow_scale(scale)
+            entry.set_level(record.level, gradients[index], number)
+        if record.wants_norms:
+            record.measure_norms(controlled, gradients)
+        return [entry.item for entry in entries], record
+
+    def taken_back(self, number):
+        """The pass of this number has failed, and the tensors are as before it."""
+        for entry in self._entries.values():
+            if entry.is_controlled:
+                entry.take_back(number)
 
 
-def _slices(bucket):
-    """The gradients as flat parts of the buffer, whatever their strides."""
-    buffer = bucket.buffer()
-    begin = buffer.storage_offset()
-    return [buffer.narrow(0, g.storage_offset() - begin, g.numel()) for g in bucket.gradients()]
+@torch.no_grad()
+def _agree_on_steps(entries, group):
+    """A rank may have another past than the others, such as none, or one step more before a rank was lost."""
+    entries = [entry for entry in entries if entry.keeps_state]
+    if not entries:
+        return
+    mine = torch.tensor([entry.step() for entry in entries], dtype=torch.int64)
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(everyone, mine, group=group)
+    for entry, step in zip(entries, torch.stack(everyone).amax(0).tolist(), strict=True):
+        if step != entry.step():
+            entry.set_step(step)
 
 
 def _make(settings, made):

@@ -281,7 +281,8 @@ class Record:
     def summed(self):
         self.summed_us = _now_us()
 
-    def done(self):
+    def done(self, gradient_bytes, sent_bytes):
+        self.gradient_bytes, self.sent_bytes = gradient_bytes, sent_bytes
         self.done_us = _now_us()
         self.summed_us = self.summed_us or self.done_us
 

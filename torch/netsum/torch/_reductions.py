@@ -1,7 +1,7 @@
 """What the communication hooks have in common: averages of a bucket's tensors, and the future that DDP waits for."""
 
 import torch.distributed as dist
-from torch.futures import Future, collect_all
+from torch.futures import collect_all
 
 AVG = dist.ReduceOp.AVG
 
@@ -20,23 +20,12 @@ def coalesced_options_of(operator=AVG):
     return options
 
 
-def future_of(works, bucket, finish=lambda: None, executor=None):
-    """Returns a future of the bucket's buffer: when all works have ended and finish() was called, or with what went wrong.
-
-    finish() runs on the group's completion thread, or on that of a concurrent.futures.Executor.
-    """
+def future_of(works, bucket):
+    """Returns a future of the bucket's buffer: when all works have ended, or with what went wrong."""
 
     def end(done):
         for one in done.value():
             one.value()  # raises what went wrong
-        finish()
         return bucket.buffer()
 
-    ended = collect_all([work.get_future() for work in works])
-    if executor is None:
-        return ended.then(end)
-    # Who completes a future runs what follows, or who adds it later.
-    turn = Future()
-    result = turn.then(lambda _: end(ended))
-    ended.add_done_callback(lambda _: executor.submit(turn.set_result, None))
-    return result
+    return collect_all([work.get_future() for work in works]).then(end)

@@ -4,6 +4,7 @@ import weakref
 
 import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
+from torch.utils.weak import WeakTensorKeyDictionary
 
 import torch
 from netsum.torch import _C, _compress, _control, _fsdp, _group
@@ -29,6 +30,8 @@ class _OfFsdp(_compress.Compression):
         self._groups = [(module, group) for module in modules for group in _fsdp.param_groups(module)]
         self._params = {id(p.sharded_param): p for _, group in self._groups for p in group.fsdp_params}
         self._shard_group = _shard_group_of(self._groups)
+        self._known = WeakTensorKeyDictionary()
+        self._plans = {}
         self._ending = None  # the number of the pass that ends with the present backward pass
         group = group if group is not None else self._shard_group
         _group.backend_of(group)  # refuses other backends
@@ -50,7 +53,8 @@ class _OfFsdp(_compress.Compression):
             why = self._why_not(compression)
             if why:
                 raise ValueError(f"{self._where} cannot be compressed by '{compression.describe()}' ({name}): {why}")
-        return self._kind(number, name, parameter, compression, self._group, param)
+        entry = self._known[parameter] = self._kind(number, name, parameter, compression, self._group, param)
+        return entry
 
     def _reduced(self, param_group, count, divisor):
         """The entries of the gradients that FSDP has put one behind the other."""
@@ -63,12 +67,32 @@ class _OfFsdp(_compress.Compression):
                 f"compression: in this step FSDP reduces only some of the parameters {names}, and does not tell which: some had "
                 "no gradient. Call model.set_reduce_scatter_unused_params(True), or freeze what is not used (requires_grad)"
             )
-        self._begin(entries)
+        self._pass.begin([entry.id for entry in entries])
+        if not self._pass.has_agreed:
+            _compress._agree_on_steps(self._parameters, self._group)
+            self._pass.set_agreed()
         self._end_with_backward()
         scale = self._scaler.get_scale() if self._scaler is not None else None
         for entry in entries:
             entry.follow_scale(scale)
         return entries
+
+    def _known_entry(self, parameter):
+        entry = self._known.get(parameter)
+        if entry is None:
+            raise RuntimeError(
+                f"a parameter of shape {list(parameter.shape)} is not one of those that the compression was created for: "
+                "call netsum.torch.compress() after the model has all its parameters"
+            )
+        return entry
+
+    def _plan(self, entries, dtype):
+        key = (dtype, *(entry.id for entry in entries))
+        if key not in self._plans:
+            # The parameters that require gradients may change; the older plans are then those of no group.
+            self._plans = {k: p for k, p in self._plans.items() if set(key[1:]).isdisjoint(k[1:])}
+            self._plans[key] = self._make_plan([entry.item for entry in entries], dtype)
+        return self._plans[key]
 
     def _end_with_backward(self):
         """The next backward pass may begin with other parameters."""
@@ -169,6 +193,9 @@ class _ReplicatedCompression(_OfFsdp):
 
     def _why_not(self, compression):
         return "" if compression.is_mean else "its result is not a mean, and FSDP may still divide it"
+
+    def _make_plan(self, items, dtype):
+        return _C.BucketPlan(items, dtype, dist.get_world_size(self._group))
 
     def _install(self):
         for module, group in self._groups:
