@@ -15,7 +15,7 @@ import check_main
 CEILINGS = {
     "lines of README.md": 90,
     "pages of Markdown": 27,
-    "words in Markdown": 67_790,
+    "words in Markdown": 68_130,
     "phrases to avoid, per 1000 words of Markdown": 1.5,
     "named types in production": 800,
 }
