@@ -12,8 +12,8 @@ namespace netsum::plan {
 namespace {
 
 constexpr size_t kNone = ClusterSwitch::kNone;
-// Additions of all tables of one pass; about 5 s. Beyond, the bound takes every switch that may sum as summing.
-constexpr double kMostWork = 2e8;
+// Additions of all tables of one pass; about 2 s. Beyond, the bound takes every switch that may sum as summing.
+constexpr double kMostWork = 1e9;
 // Of a search, in units of such additions.
 constexpr double kSearchWork = 3e8;
 constexpr double kPassWork = 1000;  // of a pass besides its additions
@@ -55,12 +55,18 @@ class Placer {
 
   std::optional<Placement> run() {
     const bool counted = times_.work(all_, job_.ranks, aggregators_) <= kMostWork;
-    const auto least = times_.least(all_, job_.ranks, counted ? aggregators_ : PlacementTimes::kAll);
-    if (!least) return {};
-    const Fraction bound = total(least->time, moves_.least_for(all_.most, job_.ranks));
-    consider(least->counts);
+    const size_t aggregators = counted ? aggregators_ : PlacementTimes::kAll;
     even_splits();
     near_data();
+    // The least time of an all-reduce: that of a candidate, unless there is a shorter one.
+    Fraction least = fastest_;
+    if (const auto found = best_ ? times_.less(all_, job_.ranks, aggregators, fastest_)
+                                 : times_.least(all_, job_.ranks, aggregators)) {
+      least = found->time;
+      consider(found->counts);
+    }
+    if (!best_) return {};
+    const Fraction bound = total(least, moves_.least_for(all_.most, job_.ranks));
     const bool all_tried = racks_.size() <= kMostExactRacks && try_all();
     if (!all_tried) improve(bound);
     return finished(all_tried ? best_->total_s : bound, all_tried);
@@ -89,6 +95,7 @@ class Placer {
               static_cast<double>(moves_.shards() * racks_.size());
     auto timed = times_.least(fixed, job_.ranks, aggregators_);
     if (!timed) return false;
+    if (!best_ || timed->time < fastest_) fastest_ = timed->time;
     if (best_ && total(timed->time, moves_.least_cost(counts)) > best_->total_s) return false;
     Candidate found{.timed = std::move(*timed)};
     const DataMoves::Assignment assigned = moves_.assign(counts);
@@ -298,6 +305,7 @@ class Placer {
   std::vector<size_t> racks_;  // switches with free hosts
   std::vector<size_t> twin_;   // [switch]: a rack before it that is like it; it gets at most as many ranks
   std::optional<Candidate> best_;
+  Fraction fastest_;  // the least time of an all-reduce so far
   double spent_ = 0;
 };
 

@@ -217,6 +217,16 @@ class Pass {
           summed_[i][done.index(n, j)] = true;
         }
       }
+      // What is no better than with fewer aggregators is left out.
+      Least with_fewer;
+      for (size_t j = 0; j <= sums; ++j) {
+        Least& best = done.least[done.index(n, j)];
+        if (!(best < with_fewer)) {
+          best = Least{};
+        } else {
+          with_fewer = best;
+        }
+      }
     }
     *table = std::move(done);
   }
@@ -278,24 +288,31 @@ PlacementTimes::PlacementTimes(const Cluster& cluster, std::vector<bool> tops)
 
 std::optional<TimedCounts> PlacementTimes::least(const Counts& counts, size_t ranks,
                                                  size_t aggregators) const {
-  // For this time every link is fast enough, and every condition holds.
-  Time time{static_cast<Wide>(4 * (ranks + cluster_.switches.size() + 2)), 1};
+  // For the first time every link is fast enough, and every condition holds.
+  const Time long_time{static_cast<Wide>(4 * (ranks + cluster_.switches.size() + 2)), 1};
+  Pass any(cluster_, children_, rates_, tops_, counts, ranks, aggregators, long_time, false);
+  if (!any.run()) return {};
+  TimedCounts best = any.placement();
+  best.time = of(best.counts, best.aggregators);
+  if (auto found = less(counts, ranks, aggregators, best.time)) best = std::move(*found);
+  Pass fewest(cluster_, children_, rates_, tops_, counts, ranks, aggregators, time_of(best.time), false);
+  if (!fewest.run()) return best;
+  TimedCounts found = fewest.placement();
+  found.time = best.time;
+  return found;
+}
+
+std::optional<TimedCounts> PlacementTimes::less(const Counts& counts, size_t ranks, size_t aggregators,
+                                                const Fraction& time) const {
   std::optional<TimedCounts> best;
   while (true) {
-    Pass pass(cluster_, children_, rates_, tops_, counts, ranks, aggregators, time, best.has_value());
-    if (!pass.run()) break;
+    Pass pass(cluster_, children_, rates_, tops_, counts, ranks, aggregators,
+              time_of(best ? best->time : time), true);
+    if (!pass.run()) return best;
     TimedCounts found = pass.placement();
     found.time = of(found.counts, found.aggregators);
-    time = time_of(found.time);
     best = std::move(found);
   }
-  if (!best) return best;
-  // The same time with the fewest aggregators.
-  Pass last(cluster_, children_, rates_, tops_, counts, ranks, aggregators, time, false);
-  if (!last.run()) return best;
-  TimedCounts found = last.placement();
-  found.time = best->time;
-  return found;
 }
 
 bool PlacementTimes::feasible(const Counts& counts, size_t ranks, size_t aggregators,

@@ -37,6 +37,9 @@ class PlacementTimes {
   // The least time for `ranks` ranks, at least 2, with at most `aggregators` summing switches, and of these as few as the
   // time allows. None if there are too few hosts. Counts are within `counts`.
   std::optional<TimedCounts> least(const Counts& counts, size_t ranks, size_t aggregators) const;
+  // The same if it is less than `time`, and otherwise none. It does not look for the fewest aggregators.
+  std::optional<TimedCounts> less(const Counts& counts, size_t ranks, size_t aggregators,
+                                  const Fraction& time) const;
   // Whether some counts within `counts` take at most `time`.
   bool feasible(const Counts& counts, size_t ranks, size_t aggregators, const Fraction& time) const;
   // Of these counts with these summing switches.
