@@ -71,6 +71,7 @@ int run(int argc, char** argv) {
   commands.push_back(make_bench_command(app, command_line(argc, argv)));
   commands.push_back(make_compression_command(app));
   commands.push_back(make_doctor_command(app));
+  commands.push_back(make_place_command(app));
   commands.push_back(make_plan_command(app));
   commands.push_back(make_rack_command(app));
   commands.push_back(make_simulate_command(app));

@@ -143,19 +143,14 @@ Result<double> parse_link_rate(std::string_view text) {
 }
 
 PlanInput parse_plan_input(const std::string& text, const std::string& file) {
-  const auto fail = [&](int line, const std::string& message) {
-    return UsageError(file + ":" + std::to_string(std::max(0, line) + 1) + ": " + printable(message));
-  };
-  try {
-    const YAML::Node root = YAML::Load(text);
-    if (!root.IsMap()) throw fail(root.Mark().line, "the file has no 'hosts:'; see examples/topology.yaml");
+  return with_yaml(text, file, [&](const YAML::Node& root) -> PlanInput {
+    if (!root.IsMap()) {
+      throw UsageError(file + ":" + std::to_string(std::max(0, root.Mark().line) + 1) +
+                       ": the file has no 'hosts:'; see examples/topology.yaml");
+    }
     if (root["links"] || root["switches"]) return {{}, parse_graph(root, file)};
     return {Parser(file).parse(root), {}};
-  } catch (const YAML::ParserException& error) {
-    throw fail(error.mark.line, "this is not YAML: " + error.msg);
-  } catch (const YAML::Exception& error) {
-    throw fail(error.mark.line, error.msg);
-  }
+  });
 }
 
 PlanInput load_plan_input(const std::string& file) {

@@ -148,4 +148,10 @@ plan::SumLimits PlanYaml::limits(const YAML::Node& node) const {
   return limits;
 }
 
+void yaml_failed(const std::string& file, const YAML::Exception& error) {
+  const bool syntax = dynamic_cast<const YAML::ParserException*>(&error) != nullptr;
+  throw UsageError(file + ":" + std::to_string(std::max(0, error.mark.line) + 1) + ": " +
+                   printable((syntax ? "this is not YAML: " : "") + error.msg));
+}
+
 }  // namespace netsum::tool

@@ -46,6 +46,29 @@ class PlanYaml {
   std::map<std::string, int> lines_;  // of names
 };
 
+// Throws UsageError (flags.h) for an error of the parser, with file and line.
+[[noreturn]] void yaml_failed(const std::string& file, const YAML::Exception& error);
+
+// read(node) of the file's document. The reader may use nodes as if all were there.
+template <typename Read>
+auto with_yaml(const std::string& text, const std::string& file, Read read) {
+  try {
+    return read(YAML::Load(text));
+  } catch (const YAML::Exception& error) {
+    yaml_failed(file, error);
+  }
+}
+
+// read(nodes) of all documents of the file.
+template <typename Read>
+auto with_yaml_documents(const std::string& text, const std::string& file, Read read) {
+  try {
+    return read(YAML::LoadAll(text));
+  } catch (const YAML::Exception& error) {
+    yaml_failed(file, error);
+  }
+}
+
 }  // namespace netsum::tool
 
 #endif  // NETSUM_TOOLS_NETSUM_PLAN_YAML_H_

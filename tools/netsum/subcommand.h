@@ -22,6 +22,7 @@ std::unique_ptr<Subcommand> make_aggregator_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_bench_command(CLI::App& root, std::string command_line);
 std::unique_ptr<Subcommand> make_compression_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_doctor_command(CLI::App& root);
+std::unique_ptr<Subcommand> make_place_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_plan_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_rack_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_simulate_command(CLI::App& root);
