@@ -54,6 +54,7 @@ class Placer {
   }
 
   std::optional<Placement> run() {
+    if (racks_.empty()) return {};
     const bool counted = times_.work(all_, job_.ranks, aggregators_) <= kMostWork;
     const size_t aggregators = counted ? aggregators_ : PlacementTimes::kAll;
     even_splits();

@@ -167,6 +167,11 @@ TEST(Placement, RefusesWhatIsWrong) {
   PlacementJob job = job_of(1);
   job.shards = {{.name = "a", .bytes = 1}};
   EXPECT_FALSE(place(good, job).ok());
+  job.shards.front().replicas = {{"rack0", 1}};
+  EXPECT_TRUE(place(good, job).ok());
+  Cluster busy = good;
+  for (ClusterHost& host : busy.hosts) host.free = false;
+  EXPECT_EQ(place(busy, job).status().code(), ErrorCode::kResourceExhausted);
 }
 
 // Switches in a random tree; hosts at some of them.
