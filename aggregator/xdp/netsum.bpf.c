@@ -291,8 +291,7 @@ int netsum_aggregate(struct xdp_md* ctx) {
 /* Whether this copy of a RESULT is for a member that needs no lanes, and has them. Rounds do not change while their results are
  * sent: the one after the next opens only when all members have them. */
 INLINE int is_too_long(const struct frame* f, uint32_t job_index, uint16_t member) {
-  if ((f->header.version_type & 15) != NETSUM_TYPE_RESULT || (f->header.flags & NETSUM_FLAG_EMPTY))
-    return 0;
+  if ((f->header.version_type & 15) != NETSUM_TYPE_RESULT || (f->header.flags & NETSUM_FLAG_EMPTY)) return 0;
   const struct netsum_xdp_job* job = find_job(job_index);
   if (!job) return 0;
   const uint32_t slot_index = job->first_slot + netsum_get16(f->header.slot);

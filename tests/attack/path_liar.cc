@@ -21,9 +21,9 @@ bool is_sum(const netsum_fields& fields) {
 PathLiar::PathLiar(const Options& options, const KnownJobs& jobs) : options_(options), jobs_(jobs) {
   for (size_t kind = 0; kind < kKinds; ++kind)
     faulty_.emplace_back(options.seed + kind, emulate::Lies{.probability = options.probability,
-                                                           .upwards = options.probability,
-                                                           .kind = static_cast<Lie>(kind),
-                                                           .times = options.times});
+                                                            .upwards = options.probability,
+                                                            .kind = static_cast<Lie>(kind),
+                                                            .times = options.times});
 }
 
 FaultyAggregator::Round PathLiar::round_of(const KnownJobs::Job& job, const netsum_fields& fields) {
