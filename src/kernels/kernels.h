@@ -166,9 +166,10 @@ void invert(const void* in, size_t bytes, void* out);
 // --- Floating-point elements, added as such
 // The sum of `inputs`, of n elements each, in float32 and in their order: ((input 0 + input 1) + input 2) and so on, divided by
 // `divisor` in float32, and then rounded to the type `to`, once. NaN results are canonical, everything else is IEEE 754.
-// `to` is `type`, or one of the two is float32. `out` may be one of the inputs, if its elements are not larger.
+// `to` is `type`, or one of the two is float32. `out` may be one of the inputs, if its elements are not larger. `before`: a
+// sum of earlier inputs in float32, which these are added to; it may be `out`.
 void sum_in_order(DataType type, std::span<const uint8_t* const> inputs, size_t n, int divisor, DataType to,
-                  void* out);
+                  void* out, const uint8_t* before = nullptr);
 
 // --- In an aggregator that gets values
 // One block of each member: member m's values begin at first + m * stride.
@@ -224,7 +225,7 @@ void max_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
 void or_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes);
 void xor_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes);
 void sum_in_order(DataType type, std::span<const uint8_t* const> inputs, size_t n, int divisor, DataType to,
-                  void* out);
+                  void* out, const uint8_t* before = nullptr);
 uint64_t nh(const uint8_t* payload, size_t bytes, const uint32_t* key);
 }  // namespace plain
 

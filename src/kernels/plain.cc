@@ -255,10 +255,11 @@ void from_wide_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t ex
 }
 
 void sum_in_order(DataType type, std::span<const uint8_t* const> inputs, size_t n, int divisor, DataType to,
-                  void* out) {
+                  void* out, const uint8_t* before) {
   for (size_t i = 0; i < n; ++i) {
-    float sum = load_float(type, inputs[0], i);
-    for (const uint8_t* input : inputs.subspan(1)) sum += load_float(type, input, i);
+    float sum =
+        before == nullptr ? load_float(type, inputs[0], i) : load_float(DataType::kFloat32, before, i);
+    for (const uint8_t* input : inputs.subspan(before == nullptr ? 1 : 0)) sum += load_float(type, input, i);
     sum /= static_cast<float>(divisor);
     store_float(to, out, i, sum);
   }

@@ -17,8 +17,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace netsum::kernels::HWY_NAMESPACE {
 
-template <DataType kIn, DataType kOut>
-void add_in_order(const uint8_t* const* inputs, size_t count, size_t n, int divisor, uint8_t* out) {
+// Without `before`, the sum starts with the first input.
+template <DataType kIn, DataType kOut, bool kBefore>
+void add_in_order(const uint8_t* before, const uint8_t* const* inputs, size_t count, size_t n, int divisor,
+                  uint8_t* out) {
+  constexpr DataType kFirst = kBefore ? DataType::kFloat32 : kIn;
+  constexpr size_t kFirstBytes = size_of(kFirst), kBegin = kBefore ? 0 : 1;
+  const uint8_t* const start = kBefore ? before : inputs[0];
   constexpr size_t kInBytes = size_of(kIn), kOutBytes = size_of(kOut);
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
@@ -34,8 +39,9 @@ void add_in_order(const uint8_t* const* inputs, size_t count, size_t n, int divi
   size_t done = 0;
   for (; done + 2 * lanes <= n; done += 2 * lanes) {
     const size_t first = done * kInBytes, second = (done + lanes) * kInBytes;
-    auto a = load_floats<kIn>(df, inputs[0] + first), b = load_floats<kIn>(df, inputs[0] + second);
-    for (size_t i = 1; i < count; ++i) {
+    auto a = load_floats<kFirst>(df, start + done * kFirstBytes),
+         b = load_floats<kFirst>(df, start + (done + lanes) * kFirstBytes);
+    for (size_t i = kBegin; i < count; ++i) {
       a = hn::Add(a, load_floats<kIn>(df, inputs[i] + first));
       b = hn::Add(b, load_floats<kIn>(df, inputs[i] + second));
     }
@@ -45,9 +51,9 @@ void add_in_order(const uint8_t* const* inputs, size_t count, size_t n, int divi
   while (done < n) {
     const size_t rest = std::min(lanes, n - done);
     HWY_ALIGN uint8_t last[HWY_MAX_BYTES] = {};
-    std::memcpy(last, inputs[0] + done * kInBytes, rest * kInBytes);
-    auto sum = load_floats<kIn>(df, last);
-    for (size_t i = 1; i < count; ++i) {
+    std::memcpy(last, start + done * kFirstBytes, rest * kFirstBytes);
+    auto sum = load_floats<kFirst>(df, last);
+    for (size_t i = kBegin; i < count; ++i) {
       std::memcpy(last, inputs[i] + done * kInBytes, rest * kInBytes);
       sum = hn::Add(sum, load_floats<kIn>(df, last));
     }
@@ -57,21 +63,31 @@ void add_in_order(const uint8_t* const* inputs, size_t count, size_t n, int divi
   }
 }
 
-template <DataType kIn>
-void add_from(const uint8_t* const* inputs, size_t count, size_t n, int divisor, DataType to, uint8_t* out) {
-  if (to == kIn) return add_in_order<kIn, kIn>(inputs, count, n, divisor, out);
-  if constexpr (kIn != DataType::kFloat32)
-    return add_in_order<kIn, DataType::kFloat32>(inputs, count, n, divisor, out);
-  if (to == DataType::kBFloat16)
-    return add_in_order<DataType::kFloat32, DataType::kBFloat16>(inputs, count, n, divisor, out);
-  add_in_order<DataType::kFloat32, DataType::kFloat16>(inputs, count, n, divisor, out);
+template <DataType kIn, DataType kOut>
+void add_after(const uint8_t* before, const uint8_t* const* inputs, size_t count, size_t n, int divisor,
+               uint8_t* out) {
+  if (before == nullptr) return add_in_order<kIn, kOut, false>(before, inputs, count, n, divisor, out);
+  add_in_order<kIn, kOut, true>(before, inputs, count, n, divisor, out);
 }
 
-void add_floats_in_order(DataType type, const uint8_t* const* inputs, size_t count, size_t n, int divisor,
-                         DataType to, uint8_t* out) {
-  if (type == DataType::kFloat32) return add_from<DataType::kFloat32>(inputs, count, n, divisor, to, out);
-  if (type == DataType::kBFloat16) return add_from<DataType::kBFloat16>(inputs, count, n, divisor, to, out);
-  add_from<DataType::kFloat16>(inputs, count, n, divisor, to, out);
+template <DataType kIn>
+void add_from(const uint8_t* before, const uint8_t* const* inputs, size_t count, size_t n, int divisor,
+              DataType to, uint8_t* out) {
+  if (to == kIn) return add_after<kIn, kIn>(before, inputs, count, n, divisor, out);
+  if constexpr (kIn != DataType::kFloat32)
+    return add_after<kIn, DataType::kFloat32>(before, inputs, count, n, divisor, out);
+  if (to == DataType::kBFloat16)
+    return add_after<DataType::kFloat32, DataType::kBFloat16>(before, inputs, count, n, divisor, out);
+  add_after<DataType::kFloat32, DataType::kFloat16>(before, inputs, count, n, divisor, out);
+}
+
+void add_floats_in_order(DataType type, const uint8_t* before, const uint8_t* const* inputs, size_t count,
+                         size_t n, int divisor, DataType to, uint8_t* out) {
+  if (type == DataType::kFloat32)
+    return add_from<DataType::kFloat32>(before, inputs, count, n, divisor, to, out);
+  if (type == DataType::kBFloat16)
+    return add_from<DataType::kBFloat16>(before, inputs, count, n, divisor, to, out);
+  add_from<DataType::kFloat16>(before, inputs, count, n, divisor, to, out);
 }
 
 }  // namespace netsum::kernels::HWY_NAMESPACE
@@ -86,12 +102,12 @@ HWY_EXPORT(add_floats_in_order);
 }  // namespace
 
 void sum_in_order(DataType type, std::span<const uint8_t* const> inputs, size_t n, int divisor, DataType to,
-                  void* out) {
+                  void* out, const uint8_t* before) {
   NETSUM_ASSERT(is_floating(type) && !inputs.empty() && divisor > 0);
   NETSUM_ASSERT(to == type || type == DataType::kFloat32 || to == DataType::kFloat32);
   const FloatMode mode;
   HWY_DYNAMIC_DISPATCH(add_floats_in_order)
-  (type, inputs.data(), inputs.size(), n, divisor, to, static_cast<uint8_t*>(out));
+  (type, before, inputs.data(), inputs.size(), n, divisor, to, static_cast<uint8_t*>(out));
 }
 
 }  // namespace netsum::kernels

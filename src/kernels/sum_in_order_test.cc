@@ -69,6 +69,31 @@ TEST_P(SumInOrderTest, AllTargetsGiveTheBitsOfThePlainSum) {
   }
 }
 
+// In any number of calls, in place or not.
+TEST_P(SumInOrderTest, ASumInPartsHasTheBitsOfTheWhole) {
+  for (const DataType type : {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16}) {
+    for (const size_t n : interesting_sizes()) {
+      constexpr size_t kRanks = 5;
+      std::vector<std::vector<uint8_t>> inputs;
+      std::vector<const uint8_t*> pointers;
+      for (size_t i = 0; i < kRanks; ++i) {
+        inputs.push_back(
+            finite_elements(rng_, type, n, static_cast<uint8_t>(n % 5 == 0 ? 2 : rng_.below(255)), 1));
+        if (n % 3 == 0) sprinkle_specials(rng_, type, inputs.back());
+      }
+      for (const auto& input : inputs) pointers.push_back(input.data());
+      std::vector<uint8_t> whole(n * size_of(type)), parts(n * size_of(type)), so_far(n * sizeof(float));
+      sum_in_order(type, pointers, n, kRanks, type, whole.data());
+      const std::span<const uint8_t* const> all(pointers);
+      const size_t first = 1 + rng_.below(3);
+      sum_in_order(type, all.first(first), n, 1, DataType::kFloat32, so_far.data());
+      sum_in_order(type, all.subspan(first, 1), n, 1, DataType::kFloat32, so_far.data(), so_far.data());
+      sum_in_order(type, all.subspan(first + 1), n, kRanks, type, parts.data(), so_far.data());
+      ASSERT_EQ(parts, whole) << data_type_name(type) << ", " << n;
+    }
+  }
+}
+
 TEST_P(SumInOrderTest, EveryPositionOfSpecialValuesGivesWhatAdditionsInThisOrderGive) {
   EXPECT_EQ(sum_of({-0.0f, -0.0f, -0.0f}), bits_of(-0.0f));
   EXPECT_EQ(sum_of({-0.0f, 0.0f}), bits_of(0.0f));
