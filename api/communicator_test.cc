@@ -51,7 +51,13 @@ class Job {
     options.shared_memory = spread_ != Spread::kApart;
     if (spread_ == Spread::kTwoHosts) options.host = rank % 2 == 0 ? "even" : "odd";
     if (host_of_) options.host = host_of_(rank);
+    options.numerics = numerics_;
     return options;
+  }
+
+  Job& with(Numerics numerics) {
+    numerics_ = numerics;
+    return *this;
   }
 
   Job& on_hosts(std::function<std::string(int rank)> host_of) {
@@ -73,6 +79,7 @@ class Job {
   const int world_size_;
   const std::vector<std::string> aggregators_;
   std::function<std::string(int rank)> host_of_;
+  Numerics numerics_ = Numerics::kAuto;
 };
 
 std::unique_ptr<Aggregator> start_aggregator(int cores = 1) {
@@ -197,8 +204,8 @@ TEST_P(AnySpread, NanAndInfSurvive) {
   });
 }
 
-// Tensors of one call share packets, but not scales: the error of each is bounded by its own magnitudes
-// (docs/numerics.md), whatever its neighbours hold.
+// Tensors of one call share packets, but the error of each element is bounded by its own magnitudes (docs/numerics.md),
+// whatever its neighbours hold.
 TEST_P(AnySpread, TensorsOfOneCallKeepTheirOwnPrecision) {
   constexpr int kRanks = 3;
   constexpr size_t kTensors = 60;
@@ -225,15 +232,15 @@ TEST_P(AnySpread, TensorsOfOneCallKeepTheirOwnPrecision) {
   });
   for (size_t t = 0; t < kTensors; ++t) {
     const size_t count = results[0][t].size();
-    double largest = 0;
-    for (const auto& rank : inputs)
-      for (const float x : rank[t]) largest = std::max(largest, std::fabs(std::isnan(x) ? 0.0 : double{x}));
     for (size_t i = 0; i < count; ++i) {
-      double sum = 0;
-      for (const auto& rank : inputs) sum += rank[t][i];
+      double sum = 0, magnitudes = 0;
+      for (const auto& rank : inputs) {
+        sum += rank[t][i];
+        magnitudes += std::fabs(double{rank[t][i]});
+      }
       const float got = results[0][t][i];
       ASSERT_EQ(std::isnan(got), std::isnan(sum)) << "tensor " << t << ", element " << i;
-      const double bound = kRanks * 0x1p-29 * largest + 0x1p-24 * std::fabs(sum);
+      const double bound = (kRanks - 1) * 0x1p-24 * magnitudes;
       ASSERT_FALSE(std::fabs(got - sum) > bound) << "tensor " << t << ", element " << i;
     }
     for (const auto& rank : results)
@@ -475,28 +482,33 @@ struct AllTypes {
   std::vector<int64_t> longs = std::vector<int64_t>(20'007);
 };
 
+// In block fixed point. Floats have the same bits wherever the ranks are added one by one.
 TEST(CommunicatorTest, TheSameBitsHoweverTheRanksAreSpread) {
   const auto first = start_aggregator(2), second = start_aggregator();
   const std::vector<std::string> aggregators = {first->control_address(), second->control_address()};
   for (const int ranks : {4, 5}) {  // five: the hosts differ in size
-    std::vector<AllTypes> results;
-    std::mutex mutex;
-    const auto run = [&](Spread spread, const std::vector<std::string>& where) {
-      Job(spread, ranks, where).run([&](int rank, Communicator& communicator) {
-        AllTypes tensors(rank);
-        tensors.sum(communicator);
-        const std::lock_guard lock(mutex);
-        results.push_back(std::move(tensors));
-      });
-    };
-    run(Spread::kApart, aggregators);
-    run(Spread::kApart, {});
-    run(Spread::kOneHost, aggregators);
-    run(Spread::kTwoHosts, aggregators);
-    run(Spread::kTwoHosts, {});
-    ASSERT_EQ(results.size(), static_cast<size_t>(5 * ranks));
-    EXPECT_TRUE(std::isnan(results[0].floats[50'000]));
-    for (size_t i = 1; i < results.size(); ++i) EXPECT_TRUE(results[i].same_bits(results[0])) << i;
+    for (const Numerics numerics : {Numerics::kFixed, Numerics::kAuto}) {
+      std::vector<AllTypes> results;
+      std::mutex mutex;
+      const auto run = [&](Spread spread, const std::vector<std::string>& where) {
+        Job(spread, ranks, where).with(numerics).run([&](int rank, Communicator& communicator) {
+          AllTypes tensors(rank);
+          tensors.sum(communicator);
+          const std::lock_guard lock(mutex);
+          results.push_back(std::move(tensors));
+        });
+      };
+      run(Spread::kApart, aggregators);
+      run(Spread::kApart, {});
+      run(Spread::kOneHost, aggregators);
+      if (numerics == Numerics::kFixed) {
+        run(Spread::kTwoHosts, aggregators);
+        run(Spread::kTwoHosts, {});
+      }
+      ASSERT_EQ(results.size(), static_cast<size_t>((numerics == Numerics::kFixed ? 5 : 3) * ranks));
+      EXPECT_TRUE(std::isnan(results[0].floats[50'000]));
+      for (size_t i = 1; i < results.size(); ++i) EXPECT_TRUE(results[i].same_bits(results[0])) << i;
+    }
   }
 }
 

@@ -36,10 +36,9 @@ struct KeptOperation {
   std::chrono::milliseconds time_left() const;
   std::string describe() const;
   bool is_barrier() const { return spec.role.collective == Collective::kBarrier; }
-  // As Operation::may_be_inline() of src/worker, or so nearly.
-  bool adds_floats(uint32_t payload_bytes) const {
-    return is_floating(spec.type) && (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAvg) &&
-           bytes <= kMostInlineChunks * payload_bytes;
+  // Whether its bits depend on how floats are added (Session::order_of_floats()).
+  bool adds_floats() const {
+    return is_floating(spec.type) && (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAvg);
   }
 };
 

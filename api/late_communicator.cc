@@ -70,7 +70,9 @@ struct LateCommunicator::Apart {
   Apart(uint64_t number, const OperationSpec& spec, const CommunicatorOptions& options, bool makes_join,
         std::shared_ptr<Work::State> state)
       : operation(number, spec, options.world_size,
-                  {.lane_bits = options.lane_bits, .fixed_floats = options.numerics == Numerics::kFixed}),
+                  {.lane_bits = options.lane_bits,
+                   .fixed_floats = options.numerics == Numerics::kFixed,
+                   .floats = FloatSums::kAsTheyAre}),
         joins(makes_join),
         counts(netsum::counts(spec)),
         work(std::move(state)) {}
@@ -231,7 +233,7 @@ Status LateCommunicator::sum(const Operation& operation, std::span<const std::by
     inputs.push_back(reinterpret_cast<const uint8_t*>(content_of(all, rank)));
   std::vector<uint8_t> result(count * size_of(type));
   bool fits = true;
-  if (is_floating(type) && operation.may_be_inline(payload_bytes_)) {
+  if (operation.travels_as_floats()) {
     const int divisor = operation.op() == ReduceOp::kAvg ? world_size() : 1;
     kernels::sum_in_order(type, inputs, count, divisor, type, result.data());
   } else {

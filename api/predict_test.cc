@@ -14,7 +14,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// More than travel as values.
 constexpr size_t kCount = 20'000;
 constexpr int kIterations = 14;
 
@@ -22,6 +21,7 @@ CommunicatorOptions options_for(const std::string& aggregator) {
   CommunicatorOptions options;
   options.job = "predicted";
   options.shared_memory = false;
+  options.numerics = Numerics::kFixed;  // floats have no scales
   if (aggregator.empty()) {
     options.root = "127.0.0.1:0";
   } else {

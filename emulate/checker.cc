@@ -127,10 +127,10 @@ OperationMemory::OperationMemory(const OperationPlan& plan, int ranks, int lane_
   inputs_.assign(static_cast<size_t>(ranks), std::vector<uint8_t>(count_ * element_bytes()));
   for (size_t i = 0; i < count_; ++i) fill_element(i);
   constexpr size_t kMostChunks = 16;
-  const bool small = count_ <= kMostChunks * chunk_ && lane_bits_ != 8;
+  const bool small = additions.of_any_size || count_ <= kMostChunks * chunk_;
   const bool adds = plan.op == ReduceOp::kSum || plan.op == ReduceOp::kAvg;
   const bool fits = !additions.travel_in_float32 || lane_bits_ == 32;
-  if (is_floating(plan.type) && small && adds && fits) additions_ = std::move(additions);
+  if (is_floating(plan.type) && lane_bits_ != 8 && small && adds && fits) additions_ = std::move(additions);
 }
 
 size_t OperationMemory::tensor_of(size_t i) const {

@@ -1,6 +1,6 @@
 // One operation's memory on every rank, its expected result, and the comparison. The expectation is computed independently,
-// element by element, from the definition of the numerics: the floats of a small operation are added in the order of the ranks,
-// where values are summed; otherwise the elements of one tensor in a chunk are a block, quantised by the largest exponent in it
+// element by element, from the definition of the numerics: floats are added in the order of the ranks,
+// where aggregators can; otherwise the elements of one tensor in a chunk are a block, quantised by the largest exponent in it
 // over all ranks.
 #ifndef NETSUM_EMULATE_CHECKER_H_
 #define NETSUM_EMULATE_CHECKER_H_
@@ -17,11 +17,12 @@ namespace netsum::emulate {
 
 class OperationMemory {
  public:
-  // How the floats of small operations are added: those of each group of ranks in their order, and then these sums in the order
+  // How floats are added: those of each group of ranks in their order, and then these sums in the order
   // of the groups. No groups: not at all.
   struct Additions {
     std::vector<std::vector<int>> groups;
     bool travel_in_float32 = false;  // whatever their type
+    bool of_any_size = false;        // not only of small operations
   };
   // `lane_bits` as in CommunicatorOptions.
   OperationMemory(const OperationPlan& plan, int ranks, int lane_bits, uint32_t payload_bytes, uint64_t seed,

@@ -107,6 +107,7 @@ JobPlan random_job(Rng* rng, const Scenario& scenario, uint16_t index) {
   job.epoch = static_cast<uint16_t>(1 + rng->below(65535));
   job.key = {rng->next(), rng->next()};
   job.sums_values = job.key.k0 % 4 != 0;
+  job.adds_floats = job.sums_values && job.key.k0 / 8 % 4 != 0;
   job.takes_empty_packets = job.key.k1 % 8 != 0;
   job.takes_no_result = job.key.k1 / 8 % 8 != 0;
   // From 17 ranks on, 16-bit types use 32-bit lanes.

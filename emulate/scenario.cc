@@ -107,6 +107,7 @@ std::string describe(const Scenario& scenario) {
     if (job.verifies_sums) result += ", verified";
     if (job.tag == NETSUM_TAG_COOKIE) result += ", packets without tags";
     if (job.sums_values) result += ", values";
+    if (job.adds_floats) result += ", floats";
     if (!job.takes_empty_packets) result += ", contributions always with lanes";
     if (job.predicts_scales != 0) result += ", predicted scales";
     if (!job.takes_no_result) result += ", results always with lanes";

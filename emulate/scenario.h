@@ -68,11 +68,13 @@ struct JobPlan {
   uint32_t data_slots = 8;
   uint32_t scale_slots = 4;
   bool sums_values = false;         // aggregators take values; in racks, sums of float32 alone
+  bool adds_floats = false;         // and floats in data slots, too; only with sums_values
+  uint64_t fixed_floats = 0;        // EncodingOptions::fixed_floats: bits of the ranks that have it
   bool takes_empty_packets = true;  // aggregators take contributions without lanes ...
   bool takes_no_result = true;      // ... and leave out those of results
   uint64_t predicts_scales =
       0;  // as in StripeOptions: bits of the ranks that do. All or none, or they do not match
-  bool verifies_sums = false;       // as StripeOptions::sum_key; then none of the four above counts
+  bool verifies_sums = false;       // as StripeOptions::sum_key; then none of the five above counts
   uint32_t tag = NETSUM_TAG_KEYED;  // as StripeOptions::tag
   int lane_bits = 0;                // as in CommunicatorOptions
   int64_t start_at_us = 0;          // when it is installed on the aggregators and its workers say HELLO

@@ -216,7 +216,8 @@ bool Simulation::sums_values(const JobPlan& plan) const {
 OperationMemory::Additions Simulation::additions(const JobPlan& plan) const {
   if (!sums_values(plan)) return {};
   const int racks = scenario_.racks_of(plan);
-  OperationMemory::Additions additions{.groups = {}, .travel_in_float32 = racks > 0};
+  OperationMemory::Additions additions{
+      .groups = {}, .travel_in_float32 = racks > 0, .of_any_size = plan.adds_floats};
   additions.groups.resize(static_cast<size_t>(racks > 0 ? racks : plan.ranks));
   for (int rank = 0; rank < plan.ranks; ++rank)
     additions.groups[static_cast<size_t>(racks > 0 ? scenario_.rack_of(plan, rank) : rank)].push_back(rank);
@@ -235,6 +236,7 @@ DataplaneJob Simulation::dataplane_job(const JobPlan& plan, int rack) const {
   job.payload_bytes = scenario_.payload_bytes;
   const int racks = scenario_.racks_of(plan);
   job.sums_values = sums_values(plan);
+  job.adds_floats = job.sums_values && plan.adds_floats;
   for (int rank = 0; rank < plan.ranks; ++rank)
     job.members += rack >= 0 && scenario_.rack_of(plan, rank) == rack;
   if (rack < 0) job.members = static_cast<uint16_t>(racks > 0 ? racks : plan.ranks);
@@ -266,6 +268,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
   options.rank = rank;
   options.world_size = plan.ranks;
   options.encoding.lane_bits = plan.lane_bits;
+  options.encoding.fixed_floats = (plan.fixed_floats >> rank & 1) != 0;
   options.balance_period = scenario_.balance_period;
   const int rack = scenario_.racks > 0 ? scenario_.rack_of(plan, rank) : -1;
   const DataplaneJob job = dataplane_job(plan, rack);
@@ -282,6 +285,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
     stripe.payload_bytes = job.payload_bytes;
     stripe.sums_values = job.sums_values && rack < 0;
     stripe.sums_partial_floats = job.sums_values;
+    if (job.adds_floats) stripe.floats = rack < 0 ? FloatSums::kAsTheyAre : FloatSums::kInFloat32;
     stripe.takes_empty_packets = plan.takes_empty_packets;
     stripe.takes_no_result = plan.takes_no_result;
     stripe.predicts_scales = (plan.predicts_scales >> rank & 1) != 0;

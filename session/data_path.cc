@@ -99,9 +99,11 @@ Status DataPath::open_shared_memory(Deadline deadline) {
   if (placement.hosts.size() > 1 && placement.is_owner()) {
     if (Status status = open_network_of_hosts(deadline); !status.ok()) return status;
   }
+  if (placement.hosts.size() == 1 && !encoding_options().fixed_floats && options_.user.lane_bits != 8)
+    network_.order_of_floats = "in memory";
   auto core = std::make_unique<SharedMemoryCore>(
-      SharedMemoryCore::Options{placement, options_.user.world_size, encoding_options(),
-                                lane_room(options_.user, membership), network_adds_floats(),
+      SharedMemoryCore::Options{placement, options_.user.world_size, host_encoding_options(),
+                                lane_room(options_.user, membership), network_can(sums_partial_floats),
                                 options_.user.spin},
       std::move(segment).value(), network_.engine.get());
   const HostCounters* const counters = &core->counters();
@@ -118,12 +120,21 @@ EncodingOptions DataPath::encoding_options() const {
           .fixed_floats = options_.fixed_floats || options_.user.numerics == Numerics::kFixed};
 }
 
-// Whether all that sum for the job, and so for its owners, take values. All ranks are told the same.
-bool DataPath::network_adds_floats() const {
+// Of the ranks of this host, which add floats themselves or give sums in float32 to the network.
+EncodingOptions DataPath::host_encoding_options() const {
+  EncodingOptions options = encoding_options();
+  if (options_.placement.hosts.size() == 1)
+    options.floats = FloatSums::kAsTheyAre;
+  else if (network_can([](const Capabilities& can) { return adds_floats(can); }))
+    options.floats = FloatSums::kInFloat32;
+  return options;
+}
+
+// Whether all that sum for the job, and so for its owners, can do this with unverified sums. All ranks are told the same.
+bool DataPath::network_can(bool (*can)(const Capabilities&)) const {
   return options_.user.verify == Verify::kPacket &&
-         std::all_of(options_.job.begin(), options_.job.end(), [](const auto& control) {
-           return sums_partial_floats(control->membership().capabilities);
-         });
+         std::all_of(options_.job.begin(), options_.job.end(),
+                     [can](const auto& control) { return can(control->membership().capabilities); });
 }
 
 Status DataPath::open_network_of_hosts(Deadline deadline) {

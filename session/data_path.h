@@ -61,7 +61,8 @@ class DataPath {
   Status open_network(Deadline deadline);
   Status open_shared_memory(Deadline deadline);
   Status open_network_of_hosts(Deadline deadline);
-  bool network_adds_floats() const;
+  EncodingOptions host_encoding_options() const;
+  bool network_can(bool (*can)(const Capabilities&)) const;
   EncodingOptions encoding_options() const;
   Status connect(WorkerOptions worker, const Memberships& memberships, uint32_t payload_bytes,
                  std::function<void(const Status&)> on_failed, Deadline deadline);

@@ -36,6 +36,8 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   stripe.payload_bytes = membership.payload_bytes;
   stripe.sums_values = sums_values(membership.capabilities);
   stripe.sums_partial_floats = sums_partial_floats(membership.capabilities);
+  if (adds_floats(membership.capabilities))
+    stripe.floats = stripe.sums_values ? FloatSums::kAsTheyAre : FloatSums::kInFloat32;
   stripe.takes_empty_packets = membership.capabilities.empty_packets();
   stripe.takes_no_result = membership.capabilities.no_result();
   stripe.member_of_rank = membership.member_of_rank;
@@ -88,10 +90,12 @@ EngineThreadCount threads_for(const WorkerOptions& worker, const CommunicatorOpt
 
 // As NetworkPath.
 std::string order_of_floats(const WorkerOptions& worker) {
-  if (worker.encoding.fixed_floats) return "";
+  if (worker.encoding.fixed_floats || worker.encoding.lane_bits == 8) return "";
   for (const StripeOptions& stripe : worker.stripes)
     if (!stripe.sums_partial_floats || stripe.sum_key.has_value()) return "";
   std::string order = worker.stripes.front().sums_values ? "" : "partial sums of ";
+  for (const StripeOptions& stripe : worker.stripes)
+    if (stripe.floats == FloatSums::kNo) order = "small " + order;
   for (int rank = 0; rank < worker.world_size; ++rank)
     order += std::to_string(worker.stripes.front().member_of(rank)) + " ";
   return order;

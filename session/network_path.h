@@ -28,7 +28,8 @@ struct NetworkPath {
   std::vector<const WorkerCore*> workers;  // the engine's, one for each thread
   ShardJob shard_job;                      // where a shard takes part
   std::string note;  // for describe(): how packets travel, and by how many threads; empty if by default
-  // How floats are added, as far as this rank knows: the member of each rank. Empty: not at all, but in fixed point.
+  // How floats are added, as far as this rank knows: the member of each rank. Empty: not at all, but in fixed point. Of ranks that
+  // all share one host, too, though they have no path.
   std::string order_of_floats;
   std::vector<const PacketIoCounters*> packets;  // of each thread; live as long as the engine
   std::vector<const LossyIo*> faults;            // live as long as the engine; empty: none are injected

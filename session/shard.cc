@@ -70,17 +70,19 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
 
 Result<ShardJob> Shard::install(const Membership& membership, size_t number, int world_size) {
   const uint16_t job = membership.stripes[number].job;
-  const Status status = dataplane_->install({.job = job,
-                                             .epoch = membership.epoch,
-                                             .key = membership.key,
-                                             .tag = packet_tag_of(membership.spec),
-                                             .first_stripe = static_cast<uint32_t>(number),
-                                             .members = static_cast<uint16_t>(world_size),
-                                             .data_slots = membership.data_slots,
-                                             .scale_slots = membership.scale_slots,
-                                             .payload_bytes = membership.payload_bytes,
-                                             .sums_values = sums_partial_floats(membership.capabilities),
-                                             .spec = membership.spec});
+  const Status status =
+      dataplane_->install({.job = job,
+                           .epoch = membership.epoch,
+                           .key = membership.key,
+                           .tag = packet_tag_of(membership.spec),
+                           .first_stripe = static_cast<uint32_t>(number),
+                           .members = static_cast<uint16_t>(world_size),
+                           .data_slots = membership.data_slots,
+                           .scale_slots = membership.scale_slots,
+                           .payload_bytes = membership.payload_bytes,
+                           .sums_values = sums_partial_floats(membership.capabilities),
+                           .adds_floats = adds_floats(membership.capabilities, membership.spec),
+                           .spec = membership.spec});
   if (!status.ok()) return status;
   return ShardJob(dataplane_.get(), job, membership.epoch);
 }

@@ -456,5 +456,23 @@ TEST(ValuesTest, EveryFormatOfValuesHasItsType) {
   EXPECT_EQ(format_of_values(DataType::kByte, false), NETSUM_FORMAT_NONE);
 }
 
+// A member may need no sum of floats, and then gets none. It always contributes its own.
+TEST(ValuesTest, OnlyResultsOfFloatsMayBeWithoutThem) {
+  const auto parsed = [](uint8_t type, uint8_t format, uint8_t flags) {
+    netsum_fields fields = fields_of(type, format, NETSUM_EMPTY_BYTES);
+    fields.flags = flags;
+    std::vector<uint8_t> frame(NETSUM_HEADER_BYTES + NETSUM_EMPTY_BYTES);
+    const uint32_t size = write_header(fields, PacketKey(), /*payload_nh=*/0, frame.data());
+    return netsum_parse(frame.data(), size, &fields);
+  };
+  constexpr uint8_t kFloats = NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_BF16);
+  constexpr uint8_t kIntegers = NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I64);
+  EXPECT_EQ(parsed(NETSUM_TYPE_CONTRIBUTION, kFloats, NETSUM_FLAG_NO_RESULT), NETSUM_DROP_NONE);
+  EXPECT_EQ(parsed(NETSUM_TYPE_RESULT, kFloats, NETSUM_FLAG_EMPTY), NETSUM_DROP_NONE);
+  EXPECT_EQ(parsed(NETSUM_TYPE_CONTRIBUTION, kFloats, NETSUM_FLAG_EMPTY), NETSUM_DROP_BAD_FORMAT);
+  EXPECT_EQ(parsed(NETSUM_TYPE_CONTRIBUTION, kIntegers, NETSUM_FLAG_NO_RESULT), NETSUM_DROP_BAD_FORMAT);
+  EXPECT_EQ(parsed(NETSUM_TYPE_RESULT, kIntegers, NETSUM_FLAG_EMPTY), NETSUM_DROP_BAD_FORMAT);
+}
+
 }  // namespace
 }  // namespace netsum::wire

@@ -57,6 +57,17 @@ NETSUM_INLINE int netsum_is_values(uint8_t format) {
          value <= NETSUM_FLOAT_F16;
 }
 
+/* Of these, elements of floating-point types. */
+NETSUM_INLINE int netsum_is_floats(uint8_t format) {
+  return netsum_is_values(format) && format >> 4 != NETSUM_OP_SUM_VALUES;
+}
+
+/* Values cannot be left out, because zeros are not neutral: -0 + 0 is 0. But a member may need no sum of floats. */
+NETSUM_INLINE int netsum_flags_fit_values(uint8_t type, uint8_t format, uint8_t flags) {
+  if (flags & NETSUM_FLAG_EMPTY) return type == NETSUM_TYPE_RESULT && netsum_is_floats(format);
+  return !(flags & NETSUM_FLAG_NO_RESULT) || netsum_is_floats(format);
+}
+
 /* Whether the lanes are unsigned words: maxima of 16 bits and more, OR and XOR. Not every dataplane of this version can
  * combine these. */
 NETSUM_INLINE int netsum_is_words(uint8_t format) {
@@ -98,7 +109,7 @@ NETSUM_INLINE int netsum_parse(const void* data, uint32_t size, struct netsum_fi
   }
   out->format = h->format;
   if (!netsum_format_fits_type(out->type, out->format)) return NETSUM_DROP_BAD_FORMAT;
-  if ((out->flags & (NETSUM_FLAG_EMPTY | NETSUM_FLAG_NO_RESULT)) && netsum_is_values(out->format))
+  if (netsum_is_values(out->format) && !netsum_flags_fit_values(out->type, out->format, out->flags))
     return NETSUM_DROP_BAD_FORMAT;
   out->absent_bytes = 0;
 #ifndef __bpf__

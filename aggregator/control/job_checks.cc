@@ -2,6 +2,7 @@
 #include "aggregator/control/job_table.h"
 #include "aggregator/control/request_checks.h"
 #include "src/base/text.h"
+#include "src/job/capabilities.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
 
@@ -63,9 +64,12 @@ Status JobTable::check_quota(const JobSpec& spec) const {
     return {ErrorCode::kResourceExhausted,
             asks + "; this aggregator's quota of slots for a job is " + number(limits.quota.slots) +
                 ": ask for fewer, or start the aggregator with a larger quota"};
-  if (limits.quota.memory_bytes != 0 && wanted > limits.quota.memory_bytes / limits.slot_bytes)
+  uint64_t slot_bytes = limits.slot_bytes;
+  if (adds_floats(limits.capabilities, spec))
+    slot_bytes += limits.place_bytes * (std::min<uint64_t>(spec.world_size(), NETSUM_MAX_MEMBERS) + 1);
+  if (limits.quota.memory_bytes != 0 && wanted > limits.quota.memory_bytes / slot_bytes)
     return {ErrorCode::kResourceExhausted,
-            asks + ", which take " + number(wanted * limits.slot_bytes) +
+            asks + ", which take " + number(wanted * slot_bytes) +
                 " bytes; this aggregator's quota of memory for a job is " +
                 number(limits.quota.memory_bytes) +
                 " bytes: ask for fewer slots, or start the aggregator with a larger quota"};

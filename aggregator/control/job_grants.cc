@@ -90,6 +90,7 @@ Result<JobGrant> JobTable::grant_for(const Job& job, const Result<plan::JobPlan>
   if (Status status = grant_stripes(job, plan, &grant); !status.ok()) return status;
   grant.capabilities = capabilities_for(job, grant);
   grant.job.sums_values = sums_partial_floats(grant.capabilities);
+  grant.job.adds_floats = adds_floats(grant.capabilities, job.spec);
   if (Status status = group_by_rack(job, &grant); !status.ok()) return status;
 
   bool ipv6 = false;

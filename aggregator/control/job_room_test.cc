@@ -153,10 +153,16 @@ TEST_F(JobTableTest, OfAJobThatIsSentToItsHostsEveryRankIs) {
 }
 
 TEST_F(JobTableTest, KeepsToTheQuotasOfAJobAndNamesThem) {
+  bool floats = false;
   const auto refusal_by = [&](const JobQuota& quota) {
     DataplaneLimits limits = dataplane_.limits();
     limits.quota = quota;
     limits.slot_bytes = 1000;
+    limits.place_bytes = 500;
+    if (floats) {
+      add_values(&limits.capabilities);
+      limits.capabilities.set_adds_floats(true);
+    }
     FakeDataplane dataplane(limits);
     JobTable jobs({}, &dataplane, [this] { return rng_.next(); });
     MemberRequest request = member_request(0, 1);
@@ -174,6 +180,9 @@ TEST_F(JobTableTest, KeepsToTheQuotasOfAJobAndNamesThem) {
   EXPECT_EQ(status.code(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("which take 272000 bytes; this aggregator's quota of memory for a "
                                           "job is 271999 bytes"));
+  floats = true;  // of one member, which may wait for its turn
+  EXPECT_TRUE(refusal_by({.slots = 272, .memory_bytes = 544'000}).ok());
+  EXPECT_THAT(refusal_by({.memory_bytes = 543'999}).message(), HasSubstr("which take 544000 bytes"));
 }
 
 TEST_F(JobTableTest, LimitsTheNumberOfJobs) {

@@ -78,6 +78,7 @@ Result<ParentRelay::Grant> ParentRelay::prepare(const Session& session, const co
   grant.job.scale_slots = above->scale_slots;
   grant.job.payload_bytes = above->payload_bytes;
   grant.job.sums_values = sums_partial_floats(above->capabilities);
+  grant.job.adds_floats = adds_floats(above->capabilities, session.spec);
   DataplaneParent parent;
   parent.job = above->job;
   parent.epoch = above->epoch;

@@ -45,6 +45,7 @@ struct DataplaneJob {
   uint32_t scale_slots = 0;    // ... and the next `scale_slots` carry block scales
   uint32_t payload_bytes = 0;  // largest payload, a multiple of 32
   bool sums_values = false;    // the scale slots take values, too; in a hierarchy, SUM of float32 alone
+  bool adds_floats = false;    // and all slots floats
   // Of all its slots, the first one on each stripe, as the control plane has reserved them. None: the dataplane
   // looks for room.
   std::optional<uint32_t> first_slot = std::nullopt;
@@ -72,7 +73,8 @@ struct DataplaneLimits {
   // Present if results can be sent by multicast: one multicast group for each job index.
   std::optional<MulticastRange> multicast_groups = std::nullopt;
   JobQuota quota = {};
-  uint64_t slot_bytes = 0;  // memory that a slot takes
+  uint64_t slot_bytes = 0;   // memory that a slot takes
+  uint64_t place_bytes = 0;  // and, of a job whose floats are added, a place for each member and one more
   // Its stripes are shards that the members bring (MemberShards): they say where these are, and each shard has slots of
   // its own.
   bool members_bring_shards = false;

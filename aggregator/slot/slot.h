@@ -53,8 +53,8 @@ struct netsum_job_rules {
   uint32_t slots;
   uint32_t payload_bytes; /* largest payload */
   uint8_t has_parent;     /* sums go up, results come down */
-  uint8_t reserved;
-  uint16_t value_slots; /* the last slots, which take values, too; 0 if the dataplane cannot sum them */
+  uint8_t adds_floats;    /* all slots take floats, too; 0 if the dataplane cannot add them */
+  uint16_t value_slots;   /* the last slots, which take values, too; 0 if the dataplane cannot sum them */
 };
 
 /* What to do with a packet. */
@@ -124,7 +124,8 @@ NETSUM_INLINE int netsum_check_rules(const struct netsum_fields* f, const struct
   if (f->member >= rules->members) return NETSUM_DROP_BAD_MEMBER;
   if (f->slot >= rules->slots) return NETSUM_DROP_BAD_SLOT;
   if (!netsum_length_fits_job(f, rules)) return NETSUM_DROP_BAD_LENGTH;
-  if (netsum_is_values(f->format) && f->slot + rules->value_slots < rules->slots)
+  if (netsum_is_values(f->format) && f->slot + rules->value_slots < rules->slots &&
+      !(rules->adds_floats && netsum_is_floats(f->format)))
     return NETSUM_DROP_BAD_FORMAT;
   return NETSUM_DROP_NONE;
 }

@@ -50,17 +50,24 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   if (Status status = check_fits(spec, limits_.max_jobs, limits_.payload_bytes, stripe + 1); !status.ok())
     return status;
   remove(spec.job, jobs_[spec.job].rules.epoch);
+  Job& job = jobs_[spec.job];
+  job.turns.assign(spec.adds_floats ? wanted : spec.sums_values ? spec.scale_slots : 0, 0);
+  const size_t places = job.turns.size() * (spec.members + size_t{1});
+  if (places > 0) job.places.reset(static_cast<uint8_t*>(std::calloc(places, spec.payload_bytes)));
+  if (places > 0 && job.places == nullptr)
+    return {ErrorCode::kResourceExhausted,
+            "no memory for the packets of " + std::to_string(spec.members) + " members that wait, " +
+                std::to_string(places * spec.payload_bytes) + " bytes: ask for fewer slots"};
   const Result<uint32_t> first = ranges_.take(wanted, spec.first_slot);
   if (!first.ok()) return first.status();
   std::fill_n(slots_.begin() + first.value(), wanted, netsum_slot{});
-  Job& job = jobs_[spec.job];
   job.rules = netsum_job_rules{.epoch = spec.epoch,
                                .members = spec.members,
                                .slots = wanted,
                                .payload_bytes = spec.payload_bytes,
                                .has_parent = spec.parent.has_value(),
+                               .adds_floats = spec.adds_floats,
                                .value_slots = static_cast<uint16_t>(spec.sums_values ? spec.scale_slots : 0)};
-  job.values.resize(size_t{job.rules.value_slots} * spec.members * spec.payload_bytes);
   job.key.set(wire::stripe_key(spec.key, spec.first_stripe + stripe), spec.payload_bytes, spec.tag);
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
@@ -90,7 +97,8 @@ void AggregatorCore::remove(uint16_t index, uint16_t epoch) {
     if (found != parent_jobs_.end() && found->second == index) parent_jobs_.erase(found);
   }
   job.rules.members = 0;
-  job.values = {};
+  job.places.reset();
+  job.turns = {};
   job.key.wipe();
   job.parent_key.wipe();
 }
@@ -218,7 +226,11 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
 
 bool AggregatorCore::add(const netsum_fields& fields, const netsum_verdict& verdict, const uint8_t* payload,
                          Job& job) {
-  if (netsum_is_values(fields.format)) return add_values(fields, verdict.bank, payload, job);
+  if (netsum_is_floats(fields.format)) {
+    add_floats(fields, verdict, payload, job);
+    return false;
+  }
+  if (netsum_is_values(fields.format)) return add_integers(fields, verdict.bank, payload, job);
   uint8_t* acc = frame_of(job, job.first_slot + fields.slot, verdict.bank) + NETSUM_HEADER_BYTES;
   if (verdict.action == NETSUM_ACT_ADD)
     return kernels::combine_lanes(fields.format, acc, payload, fields.payload_bytes);
@@ -227,12 +239,11 @@ bool AggregatorCore::add(const netsum_fields& fields, const netsum_verdict& verd
   return false;
 }
 
-// Floats are added in the order of the members, and the packets arrive in any order: so all are kept until the last one is here.
-bool AggregatorCore::add_values(const netsum_fields& fields, uint32_t bank, const uint8_t* payload,
-                                Job& job) {
+// The exact sum of each element must fit its type, which is known when the last packet is here.
+bool AggregatorCore::add_integers(const netsum_fields& fields, uint32_t bank, const uint8_t* payload,
+                                  Job& job) {
   const uint32_t members = job.rules.members;
-  const uint32_t first = fields.slot + job.rules.value_slots - job.rules.slots;
-  uint8_t* const values = &job.values[size_t{first} * members * job.rules.payload_bytes];
+  uint8_t* const values = places_of(job, fields.slot) + job.rules.payload_bytes;
   std::memcpy(values + size_t{fields.member} * job.rules.payload_bytes, payload, fields.payload_bytes);
   const uint32_t index = job.first_slot + fields.slot;
   if (slots_[index].rounds[bank].seen != netsum_all_members(job.rules.members)) return false;
@@ -241,8 +252,37 @@ bool AggregatorCore::add_values(const netsum_fields& fields, uint32_t bank, cons
                             .stride = job.rules.payload_bytes,
                             .members = static_cast<int>(members),
                             .count = fields.payload_bytes / size_of(type)};
-  return !kernels::sum_values(type, wire::is_average_of_values(fields.format), all,
-                              frame_of(job, index, bank) + NETSUM_HEADER_BYTES);
+  return !kernels::sum_values(type, /*average=*/false, all, frame_of(job, index, bank) + NETSUM_HEADER_BYTES);
+}
+
+// In the order of the members, though the packets arrive in any order. One whose turn it is is added at once, and those behind
+// it that wait already. One place for each member suffices, although a slot has two rounds: the next one opens only when this
+// one is over, and then nothing waits for it any more.
+void AggregatorCore::add_floats(const netsum_fields& fields, const netsum_verdict& verdict,
+                                const uint8_t* payload, Job& job) {
+  const uint16_t members = job.rules.members;
+  const uint32_t index = job.first_slot + fields.slot;
+  uint16_t& turn = job.turns[place_of(job, fields.slot)];
+  uint8_t* const places = places_of(job, fields.slot);
+  const auto place = [&](uint16_t member) { return places + (member + size_t{1}) * job.rules.payload_bytes; };
+  if (verdict.action == NETSUM_ACT_STORE) turn = 0;
+  if (fields.member != turn) {
+    std::memcpy(place(fields.member), payload, fields.payload_bytes);
+    return;
+  }
+  std::array<const uint8_t*, NETSUM_MAX_MEMBERS> inputs;
+  size_t count = 0;
+  const bool begins = turn == 0;
+  const uint64_t seen = slots_[index].rounds[verdict.bank].seen;
+  for (; turn < members && (seen & netsum_member_bit(turn)) != 0; ++turn)
+    inputs[count++] = turn == fields.member ? payload : place(turn);
+  const DataType type = wire::value_type_of(fields.format);
+  uint8_t* const result = frame_of(job, index, verdict.bank) + NETSUM_HEADER_BYTES;
+  uint8_t* const sum = type == DataType::kFloat32 ? result : places;
+  const bool ends = turn == members;
+  const int divisor = ends && wire::is_average_of_values(fields.format) ? members : 1;
+  kernels::sum_in_order(type, {inputs.data(), count}, fields.payload_bytes / size_of(type), divisor,
+                        ends ? type : DataType::kFloat32, ends ? result : sum, begins ? nullptr : sum);
 }
 
 // A packet of the parent of a job. It names the job by the parent's index.

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <span>
@@ -88,7 +89,10 @@ class AggregatorCore {
     uint32_t data_slots = 0;
     uint32_t frame_bytes = 0;  // of the largest payload
     netsum_job_rate spent{};
-    std::vector<uint8_t> values;  // if rules.value_slots: of each of these slots, the payload of each member
+    // Of each slot that takes values: members + 1 places of a payload each. Member m's waits at place m + 1. The first two hold
+    // a sum in float32 of elements of 16 bits. Pages that no packet waits in cost nothing.
+    std::unique_ptr<uint8_t, decltype(&std::free)> places{nullptr, &std::free};
+    std::vector<uint16_t> turns;  // of each of these slots: the members below have been added
     Address multicast_group;      // valid: one packet there instead of one to each member
     std::array<Peer, NETSUM_MAX_MEMBERS> peers{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
@@ -114,12 +118,19 @@ class AggregatorCore {
     const size_t number = size_t{bank} * job.rules.slots + slot - job.first_slot;
     return &frames_[size_t{job.first_slot} * 2 * frame_stride_ + number * job.frame_bytes];
   }
+  // Among the slots with places, which are the last ones or all.
+  static size_t place_of(const Job& job, uint32_t slot) { return slot + job.turns.size() - job.rules.slots; }
+  uint8_t* places_of(const Job& job, uint32_t slot) {
+    return job.places.get() + place_of(job, slot) * (job.rules.members + 1u) * job.rules.payload_bytes;
+  }
   void welcome_multicast_group(const netsum_fields& hello, const Job& job);
   void on_hello(const InPacket& packet, const netsum_fields& fields, Job& job);
   void on_contribution(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job);
   // Puts a contribution into its round. Returns true if it makes the round's sum overflow.
   bool add(const netsum_fields& fields, const netsum_verdict& verdict, const uint8_t* payload, Job& job);
-  bool add_values(const netsum_fields& fields, uint32_t bank, const uint8_t* payload, Job& job);
+  bool add_integers(const netsum_fields& fields, uint32_t bank, const uint8_t* payload, Job& job);
+  void add_floats(const netsum_fields& fields, const netsum_verdict& verdict, const uint8_t* payload,
+                  Job& job);
   void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Peer& to);
   void on_parent(const InPacket& packet, const netsum_fields& fields);
   // Sends a complete round to all members.

@@ -53,6 +53,7 @@ class UserDataplane final : public Dataplane {
     capabilities.set_empty_packets(true);
     capabilities.set_no_result(true);
     add_values(&capabilities);
+    capabilities.set_adds_floats(true);
     capabilities.set_multicast(options_.multicast_groups.has_value());
     return {.stripes = static_cast<int>(endpoints_.size()),
             .max_jobs = options_.max_jobs,
@@ -60,7 +61,8 @@ class UserDataplane final : public Dataplane {
             .capabilities = std::move(capabilities),
             .multicast_groups = options_.multicast_groups,
             .quota = options_.quota,
-            .slot_bytes = AggregatorCore::slot_bytes(options_.payload_bytes)};
+            .slot_bytes = AggregatorCore::slot_bytes(options_.payload_bytes),
+            .place_bytes = options_.payload_bytes};
   }
 
   std::vector<Address> endpoints() const override {

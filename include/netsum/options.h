@@ -75,11 +75,11 @@ enum class Verify {
 
 // How floating-point tensors are summed (docs/numerics.md).
 enum class Numerics {
-  // Small ones as floats, in the order of the ranks, wherever processors sum: small elements beside large ones keep their digits.
-  // All others in block fixed point.
+  // As floats, in the order of the ranks, wherever processors sum: small elements beside large ones keep their digits. Elsewhere in
+  // block fixed point.
   kAuto,
   // All in block fixed point: the same bits on every dataplane, in every placement of the ranks, and also after a failover from
-  // one kind of dataplane to another. Small tensors take a second round trip.
+  // one kind of dataplane to another. Each operation takes a second round trip.
   kFixed,
 };
 
@@ -133,7 +133,7 @@ struct CommunicatorOptions {
 
   // --- Ranks on one host ----------------------------------------------------------------------------------
   // Ranks on one host sum in shared memory first, and only the host's sum enters the network. The result has the
-  // same bits either way, except of small floating-point tensors, of which the ranks of each host are then added first.
+  // same bits either way, except of floating-point tensors, of which the ranks of each host are then added first (Numerics::kAuto).
   bool shared_memory = true;
   // Identifies the ranks that share memory: those with equal values. Empty: the kernel's boot id, the network
   // namespace, its first Ethernet address and the user. Ranks with an equal explicit value must be able to share memory.

@@ -3,7 +3,9 @@
 #include "src/base/assert.h"
 #include "src/encoding/bytes.h"
 #include "src/encoding/fixed_point.h"
+#include "src/encoding/floats.h"
 #include "src/encoding/word_lanes.h"
+#include "src/kernels/kernels.h"
 
 namespace netsum {
 
@@ -29,6 +31,18 @@ bool is_reducible(DataType type, ReduceOp op) {
   }
 }
 
+namespace {
+
+// 8-bit lanes are chosen for their bytes. So are 16-bit lanes, beside which float32 would take twice as many.
+bool travels_as_floats(const EncodingOptions& options, DataType type, ReduceOp op, int members) {
+  if (options.fixed_floats || !is_floating(type) || travels_as_words(op)) return false;
+  const int lane_bits = kernels::narrow_lane_bits(type, members, options.lane_bits);
+  if (options.floats == FloatSums::kInFloat32) return lane_bits == 32;
+  return options.floats == FloatSums::kAsTheyAre && lane_bits != 8;
+}
+
+}  // namespace
+
 std::unique_ptr<const Encoding> make_encoding(const EncodingOptions& options, DataType type, ReduceOp op,
                                               int members) {
   if (type == DataType::kByte) return std::make_unique<Bytes>();
@@ -37,6 +51,8 @@ std::unique_ptr<const Encoding> make_encoding(const EncodingOptions& options, Da
     case EncodingKind::kFixedPoint:
       if (travels_as_words(op)) {
         encoding = std::make_unique<WordLanes>(type, op);
+      } else if (travels_as_floats(options, type, op, members)) {
+        encoding = std::make_unique<Floats>(options.floats, type, op, members);
       } else {
         encoding = std::make_unique<FixedPoint>(type, op, members, options.lane_bits, options.one_tensor,
                                                 options.fixed_floats);

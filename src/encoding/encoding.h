@@ -102,14 +102,22 @@ class Encoding {
   }
 };
 
+// Whether aggregators add floating-point elements as such (floats.h), in the order of increasing ability.
+enum class FloatSums : uint8_t {
+  kNo,         // not in operations of any size
+  kInFloat32,  // float32, because what they add are sums of float32
+  kAsTheyAre,  // all types, divided by the number of members for means
+};
+
 enum class EncodingKind : uint8_t {
   kFixedPoint,  // fixed_point.h; the default for all types. Sums and means: others are of word_lanes.h
 };
 
 struct EncodingOptions {
   EncodingKind kind = EncodingKind::kFixedPoint;
-  int lane_bits = 0;          // as in CommunicatorOptions
-  bool fixed_floats = false;  // Numerics::kFixed
+  int lane_bits = 0;                  // as in CommunicatorOptions
+  bool fixed_floats = false;          // Numerics::kFixed
+  FloatSums floats = FloatSums::kNo;  // of what sums; not where fixed_floats
   bool one_tensor =
       false;  // the tensors of an operation are pieces of one: elements are treated as those of one
 };

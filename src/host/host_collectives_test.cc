@@ -298,7 +298,7 @@ TEST(HostCollectives, ReduceScatterHasTheBitsOfAnAllReduceOfOneTensor) {
 
 // Rank 0 goes first: its sum is twice the scale of its input, with which rank 1's elements of the chunk would become 0.
 TEST(HostCollectives, AChunkOnTheBorderOfTwoPartsIsReadBeforeItIsWritten) {
-  const auto ranks = open_ranks(3);
+  const auto ranks = open_ranks(3, /*fixed_floats=*/true);
   for (const auto& rank : ranks) rank->submit_first();
   ASSERT_TRUE(drive(ranks));
   constexpr size_t kFirst = 50'000, kSecond = 60'000;  // the border is inside of a chunk of 360

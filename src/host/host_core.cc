@@ -122,19 +122,21 @@ void HostCore::plan(Pending* pending) {
   pending->in_place = false;
 }
 
-// Over several hosts, the sums of each travel in float32, whatever the type.
+// Over several hosts, the sums of each travel in float32, whatever the type. Small operations may take more bytes so.
 bool HostCore::adds_floats(const Operation& operation) const {
-  if (!is_floating(operation.type()) || !operation.may_be_inline(options_.payload_bytes)) return false;
+  if (operation.travels_as_floats()) return true;
+  if (alone() || !is_floating(operation.type()) || !operation.may_be_inline(options_.payload_bytes))
+    return false;
   const size_t bytes = operation.count() * sizeof(float);
-  return alone() || (options_.network_adds_floats && bytes <= kMostInlineChunks * options_.payload_bytes &&
-                     bytes <= segment_->host_block_bytes());
+  return options_.network_adds_floats && bytes <= kMostInlineChunks * options_.payload_bytes &&
+         bytes <= segment_->host_block_bytes();
 }
 
 // Of one step. What is read in place and not summed in the segment needs no room there.
 size_t HostCore::most_elements(const Pending& pending) const {
   if (pending.in_place && pending.result != Result::kShared) return pending.operation->count();
   const size_t chunk = chunk_of(*pending.operation);
-  return segment_->host_block_bytes() / (chunk * size_of(pending.operation->type())) * chunk;
+  return segment_->host_block_bytes() / (chunk * element_of_sums(pending)) * chunk;
 }
 
 bool HostCore::stage() {

@@ -51,9 +51,10 @@ struct PartialSum {
 struct HostOptions {
   Placement placement;
   int world_size = 1;
-  EncodingOptions encoding;       // of all operations
+  EncodingOptions
+      encoding;  // of all operations; of several hosts, `floats` of what sums over them: kNo or kInFloat32
   uint32_t payload_bytes = 1440;  // chunks fit packets of this size; equal on all ranks
-  // What sums over the hosts adds values in float32. Equal on all ranks.
+  // What sums over the hosts takes small operations in float32. Equal on all ranks.
   bool network_adds_floats = false;
   // Starts the sum of a portion over the hosts; needed if there are several.
   std::function<void(PartialSum)> to_network;
@@ -110,7 +111,7 @@ class HostCore {
     // Decided when its first step is staged, alike on all ranks.
     Result result = Result::kShared;
     bool in_place = false;
-    // Small floating-point operations are added in float32, in the order of the local ranks, and those sums in that of the hosts.
+    // Floating-point elements are added in float32, in the order of the local ranks, and those sums in that of the hosts.
     bool adds_floats = false;
   };
   // Elements of the operation.
@@ -150,6 +151,11 @@ class HostCore {
   Step& step(uint64_t number) { return steps_[slot_of(number)]; }
   size_t chunk_of(const Operation& operation) const {
     return operation.encoding().chunk_elements(options_.payload_bytes);
+  }
+
+  // Of the sums of an operation in a segment slot, the bytes of an element.
+  size_t element_of_sums(const Pending& pending) const {
+    return pending.adds_floats && !alone() ? sizeof(float) : size_of(pending.operation->type());
   }
 
   bool stage();

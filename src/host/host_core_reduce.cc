@@ -109,7 +109,7 @@ HostCore::Range HostCore::received_of(const Step& step) const {
 void HostCore::send_portion(const Step& step, uint32_t slot) {
   const Operation& whole = *step.pending->operation;
   const bool floats = step.pending->adds_floats;
-  const size_t offset = (left_.begin - step.begin) * (floats ? sizeof(float) : size_of(whole.type()));
+  const size_t offset = (left_.begin - step.begin) * element_of_sums(*step.pending);
   uint8_t* const sum = segment_->sum(slot) + offset;
   Inputs inputs;
   find_inputs(step, slot, left_, &inputs);
@@ -128,6 +128,7 @@ const uint8_t* HostCore::finished_sum(const Step& step, uint32_t slot) {
   const uint8_t* const sum = segment_->sum(slot);
   if (alone() || !step.pending->adds_floats) return sum;
   const Operation& whole = *step.pending->operation;
+  if (whole.type() == DataType::kFloat32 && divisor_of(whole) == 1) return sum;
   own_sum_.resize(std::max(own_sum_.size(), step.count * size_of(whole.type())));
   kernels::sum_in_order(DataType::kFloat32, {&sum, 1}, step.count, divisor_of(whole), whole.type(),
                         own_sum_.data());

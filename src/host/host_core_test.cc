@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -17,7 +18,7 @@
 namespace netsum {
 namespace {
 
-TEST(HostCore, SumsAllTypesAndSizesToTheBitsOfTheNetwork) {
+TEST(HostCore, SumsAllTypesAndSizesToTheBitsOfTheReference) {
   uint64_t seed = 1;
   // A direct sum, one block of few chunks, exactly one block, many blocks with a rest.
   for (const size_t count : {size_t{1}, size_t{359}, size_t{2000}, size_t{5001}, size_t{700'000}}) {
@@ -31,6 +32,35 @@ TEST(HostCore, SumsAllTypesAndSizesToTheBitsOfTheNetwork) {
     }
   }
   expect_reference<float>(DataType::kFloat32, ReduceOp::kSum, 8, 200'001, ++seed);
+}
+
+TEST(HostCore, SumsInFixedPointHaveTheBitsOfTheNetwork) {
+  uint64_t seed = 100;
+  for (const Reading reading : {Reading::kInPlace, Reading::kNever}) {
+    for (const size_t count : {size_t{359}, size_t{5001}, size_t{700'000}}) {
+      if (reading == Reading::kInPlace && count < 700'000) continue;
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+        expect_reference<float>(DataType::kFloat32, op, 3, count, ++seed, reading, true);
+        expect_reference<uint16_t>(DataType::kBFloat16, op, 2, count, ++seed, reading, true);
+        expect_reference<uint16_t>(DataType::kFloat16, op, 3, count, ++seed, reading, true);
+      }
+    }
+  }
+}
+
+// Whatever lies beside an element, in tensors of any size.
+TEST(HostCore, ElementsKeepTheirDigitsBesideLargeOnes) {
+  for (const size_t count : {size_t{1'000}, size_t{100'000}, size_t{700'000}}) {
+    run_ranks(3, [&](int r, Rank& rank) {
+      std::vector<float> data(count, std::ldexp(1.0f + static_cast<float>(r), -30));
+      for (size_t i = 0; i < count; i += 7) data[i] = 1e30f;
+      rank.submit(DataType::kFloat32, ReduceOp::kSum, {{data.data(), data.data(), count}});
+      const Status status = rank.finish();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      for (size_t i = 0; i < count; ++i)
+        ASSERT_EQ(data[i], i % 7 == 0 ? 1e30f + 1e30f + 1e30f : std::ldexp(6.0f, -30)) << i;
+    });
+  }
 }
 
 TEST(HostCore, MoreRanksThanAnAggregatorTakes) {

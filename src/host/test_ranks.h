@@ -41,7 +41,7 @@ enum class Reading : uint8_t { kInPlace, kNever };
 class Rank {
  public:
   Rank(const std::string& name, int rank, int ranks, Reading reading = Reading::kInPlace,
-       uint32_t payload = kPayload, int lane_bits = 0)
+       uint32_t payload = kPayload, int lane_bits = 0, bool fixed_floats = false)
       : number_(rank) {
     SegmentOptions memory;
     memory.name = name;
@@ -57,6 +57,8 @@ class Rank {
     options.world_size = ranks;
     options.payload_bytes = payload;
     options.encoding.lane_bits = lane_bits;
+    options.encoding.floats = fixed_floats ? FloatSums::kNo : FloatSums::kAsTheyAre;
+    options.encoding.fixed_floats = fixed_floats;
     options.in_place_bytes = reading == Reading::kInPlace ? size_t{64} << 10 : SIZE_MAX;
     core_ = std::make_unique<HostCore>(std::move(options), std::move(segment).value());
   }
@@ -108,12 +110,12 @@ class Rank {
 };
 
 inline void run_ranks(int ranks, const std::function<void(int, Rank&)>& body,
-                      Reading reading = Reading::kInPlace) {
+                      Reading reading = Reading::kInPlace, bool fixed_floats = false) {
   const std::string name = fresh_name();
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      Rank rank(name, r, ranks, reading);
+      Rank rank(name, r, ranks, reading, kPayload, 0, fixed_floats);
       body(r, rank);
     });
   }
@@ -121,12 +123,15 @@ inline void run_ranks(int ranks, const std::function<void(int, Rank&)>& body,
 }
 
 // Ranks of a single host, driven by one thread in a fixed order.
-inline std::vector<std::unique_ptr<Rank>> open_ranks(int count) {
+inline std::vector<std::unique_ptr<Rank>> open_ranks(int count, bool fixed_floats = false) {
   const std::string name = fresh_name();
   std::vector<std::unique_ptr<Rank>> ranks(static_cast<size_t>(count));
   std::vector<std::thread> threads;
   for (int r = 0; r < count; ++r) {
-    threads.emplace_back([&, r] { ranks[static_cast<size_t>(r)] = std::make_unique<Rank>(name, r, count); });
+    threads.emplace_back([&, r] {
+      ranks[static_cast<size_t>(r)] =
+          std::make_unique<Rank>(name, r, count, Reading::kInPlace, kPayload, 0, fixed_floats);
+    });
   }
   for (std::thread& thread : threads) thread.join();
   return ranks;
@@ -144,16 +149,17 @@ inline bool drive(const std::vector<std::unique_ptr<Rank>>& ranks) {
   }
 }
 
-// The sum as the network would have it: small floating-point ones in the order of the ranks, all others lane by lane, with the
-// reference kernels.
+// Floating-point sums in the order of the ranks or, if `fixed_floats`, as the network has them in fixed point, as integer sums: lane
+// by lane, with the reference kernels.
 template <typename T>
-std::vector<T> reference_sum(DataType type, ReduceOp op, const std::vector<std::vector<T>>& inputs) {
+std::vector<T> reference_sum(DataType type, ReduceOp op, const std::vector<std::vector<T>>& inputs,
+                             bool fixed_floats = false) {
   const int members = static_cast<int>(inputs.size());
   const size_t count = inputs[0].size();
   const size_t lane_bytes = static_cast<size_t>(kernels::narrow_lane_bits(type, members, 0)) / 8;
   const size_t chunk = kPayload / lane_bytes;
   std::vector<T> sum(count);
-  if (is_floating(type) && count <= kMostInlineChunks * chunk) {
+  if (is_floating(type) && !fixed_floats) {
     std::vector<const uint8_t*> in_order;
     for (const auto& input : inputs) in_order.push_back(reinterpret_cast<const uint8_t*>(input.data()));
     kernels::plain::sum_in_order(type, in_order, count, op == ReduceOp::kAvg ? members : 1, type, sum.data());
@@ -220,14 +226,15 @@ T random_element(DataType type, Rng& rng) {
 // The same operation on all ranks, with random inputs.
 template <typename T>
 void expect_reference(DataType type, ReduceOp op, int ranks, size_t count, uint64_t seed,
-                      Reading reading = Reading::kNever) {
-  SCOPED_TRACE(std::string(data_type_name(type)) + ", " + std::to_string(ranks) + " ranks, " +
-               std::to_string(count) + " elements, seed " + std::to_string(seed));
+                      Reading reading = Reading::kNever, bool fixed_floats = false) {
+  SCOPED_TRACE(std::string(data_type_name(type)) + (fixed_floats ? ", fixed, " : ", ") +
+               std::to_string(ranks) + " ranks, " + std::to_string(count) + " elements, seed " +
+               std::to_string(seed));
   std::vector<std::vector<T>> inputs(static_cast<size_t>(ranks), std::vector<T>(count));
   Rng rng(seed);
   for (auto& input : inputs)
     for (T& x : input) x = random_element<T>(type, rng);
-  const std::vector<T> expected = reference_sum(type, op, inputs);
+  const std::vector<T> expected = reference_sum(type, op, inputs, fixed_floats);
   run_ranks(
       ranks,
       [&](int r, Rank& rank) {
@@ -240,7 +247,7 @@ void expect_reference(DataType type, ReduceOp op, int ranks, size_t count, uint6
         EXPECT_EQ(rank.core().counters().bytes_read_in_place.get() > 0,
                   reading == Reading::kInPlace && ranks > 1);
       },
-      reading);
+      reading, fixed_floats);
 }
 
 }  // namespace netsum

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "netsum/options.h"
 #include "src/job/encoded_fields.h"
 #include "src/job/job_spec.h"
 #include "wire/ids.h"
@@ -104,8 +105,9 @@ std::string missing(const Capabilities& needs, const Capabilities& can) {
   if (needs.multicast() && !can.multicast()) return "results by multicast";
   if (needs.empty_packets() && !can.empty_packets()) return "contributions without lanes";
   if (needs.no_result() && !can.no_result()) return "results without lanes";
+  if (needs.adds_floats() && !can.adds_floats()) return "sums of floats of any size";
   for (const auto& [number, value] : encoded_fields(needs))
-    if (number > Capabilities::kNoResultFieldNumber)
+    if (number > Capabilities::kAddsFloatsFieldNumber)
       return "capability " + std::to_string(number) + ", which is of a later release";
   return {};
 }
@@ -178,6 +180,15 @@ bool sums_partial_floats(const Capabilities& can) {
   return contains(can.formats(), kPartialFloats);
 }
 
+bool adds_floats(const Capabilities& can) {
+  return can.adds_floats() && sums_partial_floats(can);
+}
+
+bool adds_floats(const Capabilities& can, const JobSpec& job) {
+  return adds_floats(can) && job.numerics() == static_cast<uint32_t>(Numerics::kAuto) &&
+         job.verify() == static_cast<uint32_t>(Verify::kPacket);
+}
+
 Capabilities below_parent(Capabilities can) {
   List kept;
   for (const uint32_t format : can.formats())
@@ -212,6 +223,7 @@ Capabilities common(const Capabilities& a, const Capabilities& b) {
   both.set_multicast(a.multicast() && b.multicast());
   both.set_empty_packets(a.empty_packets() && b.empty_packets());
   both.set_no_result(a.no_result() && b.no_result());
+  both.set_adds_floats(a.adds_floats() && b.adds_floats());
   return both;
 }
 

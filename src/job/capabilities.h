@@ -34,6 +34,10 @@ void add_values(Capabilities* can);
 bool sums_values(const Capabilities& can);
 // Whether the formats include SUM of float32 values: what the dataplanes of a hierarchy add are sums of float32.
 bool sums_partial_floats(const Capabilities& can);
+// Whether the formats of floats that it has are taken in data slots, too: operations of any size are added as floats.
+bool adds_floats(const Capabilities& can);
+// Whether the dataplanes of the job then do so: the job has no use for it otherwise.
+bool adds_floats(const Capabilities& can, const JobSpec& job);
 // The capabilities of a dataplane with a parent: of values only SUM of float32. Means and 16-bit types would be divided and
 // rounded at each level.
 Capabilities below_parent(Capabilities can);

@@ -44,6 +44,19 @@ TEST(Capabilities, ValuesAreSummedOnlyWhereAllCan) {
   EXPECT_TRUE(sums_values(common(values, values)));
   EXPECT_FALSE(sums_values(common(values, standard_capabilities(1440))));
   EXPECT_FALSE(sums_values(common(values, Capabilities())));  // of an older release
+  EXPECT_FALSE(adds_floats(values));
+  Capabilities floats = values;
+  floats.set_adds_floats(true);
+  EXPECT_TRUE(adds_floats(floats) && adds_floats(below_parent(floats)));
+  EXPECT_TRUE(adds_floats(common(floats, floats)));
+  EXPECT_FALSE(adds_floats(common(floats, values)));
+  JobSpec job;
+  EXPECT_TRUE(adds_floats(floats, job));
+  job.set_numerics(1);
+  EXPECT_FALSE(adds_floats(floats, job));
+  job.set_numerics(0);
+  job.set_verify(1);
+  EXPECT_FALSE(adds_floats(floats, job));
   EXPECT_FALSE(sums_values(Capabilities()));
   EXPECT_FALSE(sums_values(below_parent(values)));
   EXPECT_TRUE(sums_partial_floats(values) && sums_partial_floats(below_parent(values)));

@@ -101,9 +101,8 @@ const std::vector<Row>& table() {
        "they do, and packets carry a [cookie](security.md#modes) instead of a tag"},
       {"numerics", "NETSUM_NUMERICS",
        choice(option<&O::numerics>, {{"auto", Numerics::kAuto}, {"fixed", Numerics::kFixed}}), kSame,
-       "auto: [small tensors](numerics.md) are added as floats, in the order of the ranks, wherever "
-       "processors sum; fixed: all in "
-       "block fixed point"},
+       "auto: floating-point tensors are [added as floats](numerics.md), in the order of the ranks, wherever "
+       "processors sum; fixed: all in block fixed point"},
       {"predict_scales", "NETSUM_PREDICT_SCALES", on_or_off(option<&O::predict_scales>), kSame,
        "1: operations that recur send data without waiting for scales; results have the same bits"},
       {"link_rate_bps", "NETSUM_LINK_RATE", rate(option<&O::link_rate_bps>), kOwn,

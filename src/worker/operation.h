@@ -122,6 +122,8 @@ class Operation {
   bool needs_result(const Elements& elements) const;
   void copy_own(const Elements& elements) const;
 
+  // Whether its elements are added as floats, by what sums.
+  bool travels_as_floats() const { return is_floating(type()) && !encoding_->agrees(); }
   // Whether the operation is small enough for inline sums, where all aggregators can make them. Equal on all ranks.
   bool may_be_inline(uint32_t payload_bytes) const;
   // Whether a packet has room for the elements of a chunk as float32. Floating-point types only.

@@ -13,7 +13,7 @@ enum class StepKind : uint8_t {
   kAgree,      // maxima of scanned bytes: modes/agreement.h
   kConfirm,    // follows kAgree where sums are verified: modes/verified_sums.h
   kInlineSum,  // modes/inline_sums.h
-  kFirst,      // the first chunk of a group that agrees on nothing: modes/byte_transfers.h
+  kFirst,      // the first chunk of a group that agrees on nothing: modes/without_scales.h
   kData,       // modes/lanes.h
 };
 

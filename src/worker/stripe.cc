@@ -57,7 +57,7 @@ Stripe::Stripe(const StripeOptions& options)
                  options.sum_key.has_value() ? VerifiedSteps::confirmed_at_once(lane_room()) : lane_room()),
       lanes_(chunks_, options.payload_bytes),
       inline_sums_(options_, chunks_),
-      byte_transfers_(chunks_, options.payload_bytes),
+      without_scales_(chunks_, options.payload_bytes),
       empty_packets_(options.takes_empty_packets, options.takes_no_result, options.payload_bytes),
       cursors_{DataCursor(SlotLayout::kSums, chunks_, &groups_, &agreement_),
                DataCursor(SlotLayout::kMoves, chunks_, &groups_, &agreement_)} {
@@ -76,7 +76,7 @@ void Stripe::enqueue(Operation* operation) {
   const size_t chunks = chunks_.count(*operation);
   if (chunks == 0) return;
   StepKind opens_with = StepKind::kAgree;
-  if (ByteTransfers::is_for(*operation))
+  if (WithoutScales::is_for(*operation))
     opens_with = StepKind::kFirst;
   else if (inline_sums_.is_for(*operation))
     opens_with = StepKind::kInlineSum;

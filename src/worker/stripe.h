@@ -22,12 +22,12 @@
 #include "netsum/status.h"
 #include "src/worker/data_cursor.h"
 #include "src/worker/modes/agreement.h"
-#include "src/worker/modes/byte_transfers.h"
 #include "src/worker/modes/empty_packets.h"
 #include "src/worker/modes/inline_sums.h"
 #include "src/worker/modes/lanes.h"
 #include "src/worker/modes/predicted_scales.h"
 #include "src/worker/modes/verified_sums.h"
+#include "src/worker/modes/without_scales.h"
 #include "src/worker/scale_groups.h"
 #include "src/worker/slots/reliable_slots.h"
 #include "src/worker/step.h"
@@ -150,7 +150,7 @@ class Stripe {
   Agreement agreement_;
   Lanes lanes_;
   InlineSums inline_sums_;
-  ByteTransfers byte_transfers_;
+  WithoutScales without_scales_;
   EmptyPackets empty_packets_;
 
   std::array<DataCursor, SlotLayout::kStreams> cursors_;

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -271,6 +273,67 @@ TEST_F(ResultsWithoutLanes, WhatIsSentAgainIsAsBefore) {
   for (const Sent& sent : again) EXPECT_TRUE(result_without_lanes(sent, kPayload).ok());
   EXPECT_EQ(operation_->chunks_left, 0u);
   EXPECT_EQ(output_, std::vector<uint8_t>(3 * kPayload)) << "its outputs are not used";
+}
+
+// Floats that the aggregator adds, of rank 1: float32 in three parts of two chunks each.
+class FloatsWithoutScales : public StripeWithoutLanes {
+ protected:
+  static constexpr size_t kPart = 2 * kPayload / sizeof(float);
+
+  FloatsWithoutScales() : StripeWithoutLanes(true, true) {
+    for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i) - 0.5f;
+  }
+  // Its packets.
+  std::vector<Sent> start(Collective collective) {
+    OperationSpec spec;
+    spec.role = make_role(collective, 0, 1);
+    for (size_t part = 0; part < 3; ++part)
+      spec.tensors.push_back({&memory[part * kPart], &memory[part * kPart], kPart});
+    spec.deadline_us = 10'000'000;
+    operation_ =
+        std::make_unique<Operation>(0, std::move(spec), 3, EncodingOptions{.floats = FloatSums::kAsTheyAre});
+    stripe_.enqueue(operation_.get());
+    connect();
+    return collect();
+  }
+  std::vector<float> memory = std::vector<float>(3 * kPart);
+};
+
+TEST_F(FloatsWithoutScales, AllPacketsAreSentAtOnceAndTheFirstInAScaleSlot) {
+  const std::vector<float> inputs = memory;
+  const std::vector<Sent> sent = start(Collective::kAllReduce);
+  ASSERT_EQ(sent.size(), 6u);
+  std::set<uint32_t> chunks;
+  for (const Sent& one : sent) {
+    EXPECT_EQ(one.fields.format, NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32));
+    EXPECT_EQ(one.fields.flags, 0);
+    EXPECT_EQ(one.fields.slot >= 16, one.fields.chunk == 0);
+    EXPECT_EQ(std::memcmp(one.payload.data(), &inputs[one.fields.chunk * 16], kPayload), 0);
+    chunks.insert(one.fields.chunk);
+    ASSERT_TRUE(answer(one, NETSUM_TYPE_RESULT, std::vector<uint8_t>(kPayload, 0x40)).ok());
+  }
+  EXPECT_EQ(chunks.size(), 6u);
+  EXPECT_EQ(operation_->chunks_left, 0u);
+  EXPECT_EQ(memory, std::vector<float>(3 * kPart, std::bit_cast<float>(0x40404040)));
+}
+
+// Of a reduce-scatter, this rank needs the second part alone, and has to contribute to it in its turn.
+TEST_F(FloatsWithoutScales, ARankGetsNoSumsThatItDoesNotNeedAndKeepsNoneBack) {
+  const std::vector<float> inputs = memory;
+  const std::vector<Sent> sent = start(Collective::kReduceScatter);
+  ASSERT_EQ(sent.size(), 6u);
+  for (const Sent& one : sent) {
+    const bool own = one.fields.chunk / 2 == 1;
+    EXPECT_EQ(one.fields.flags, own ? 0 : NETSUM_FLAG_NO_RESULT) << one.fields.chunk;
+    EXPECT_EQ(std::memcmp(one.payload.data(), &inputs[one.fields.chunk * 16], kPayload), 0);
+    if (own)
+      ASSERT_TRUE(answer(one, NETSUM_TYPE_RESULT, std::vector<uint8_t>(kPayload, 0x40)).ok());
+    else
+      ASSERT_TRUE(result_without_lanes(one, kPayload).ok());
+  }
+  EXPECT_EQ(operation_->chunks_left, 0u);
+  for (size_t i = 0; i < memory.size(); ++i)
+    EXPECT_EQ(memory[i], i / kPart == 1 ? std::bit_cast<float>(0x40404040) : inputs[i]) << i;
 }
 
 class OldResults : public ResultsWithoutLanes {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "src/encoding/encoding.h"
 #include "src/net/address.h"
 #include "src/worker/chunk_map.h"
 #include "wire/packet.h"
@@ -28,12 +29,13 @@ struct StripeOptions {
   bool sums_values = false;  // the aggregator takes inline sums of all types; equal on all ranks
   // It takes inline sums of float32 only: its members, or those of another level of a hierarchy, are not single ranks.
   bool sums_partial_floats = false;
-  bool takes_empty_packets = false;  // the aggregator takes empty contributions
-  bool takes_no_result = false;      // the aggregator can send a member an empty result
-  bool predicts_scales = false;      // data need not wait for the agreement on scales; equal on all ranks
+  FloatSums floats = FloatSums::kNo;  // what the aggregator takes in data slots, too; equal on all ranks
+  bool takes_empty_packets = false;   // the aggregator takes empty contributions
+  bool takes_no_result = false;       // the aggregator can send a member an empty result
+  bool predicts_scales = false;       // data need not wait for the agreement on scales; equal on all ranks
   uint32_t payload_bytes = 1440;
-  // Sums are verified under this key, verify::sum_key(), which all ranks have. Not with sums_values, takes_empty_packets,
-  // takes_no_result or predicts_scales; and the operations are sums, or move bytes.
+  // Sums are verified under this key, verify::sum_key(), which all ranks have. Not with sums_values, floats,
+  // takes_empty_packets, takes_no_result or predicts_scales; and the operations are sums, or move bytes.
   std::optional<netsum_key> sum_key;
   // Hierarchy: by rank, the number of its member here, or kMemberElsewhere if it sends to another aggregator. Empty: every
   // rank is the member of the same number.

@@ -66,7 +66,7 @@ uint32_t Stripe::open_group(int64_t now_us, uint8_t* frame) {
 }
 
 Step Stripe::first_step(ScaleGroups::Share* share, ScaleGroup* group) {
-  if (share->opens_with == StepKind::kFirst) return byte_transfers_.open(share, group);
+  if (share->opens_with == StepKind::kFirst) return without_scales_.open(share, group);
   if (share->opens_with == StepKind::kInlineSum) return inline_sums_.open(share, group);
   return agreement_.open(share, group);
 }

@@ -33,6 +33,11 @@ WorkerOptions with_defaults(WorkerOptions options) {
     options.names.push_back(rank);
   if (options.group == nullptr)
     options.group = std::make_shared<CoreGroup>(std::vector<size_t>(options.stripes.size(), 0));
+  // What all stripes can.
+  options.encoding.floats = FloatSums::kAsTheyAre;
+  for (const StripeOptions& stripe : options.stripes)
+    options.encoding.floats =
+        std::min(options.encoding.floats, stripe.sum_key.has_value() ? FloatSums::kNo : stripe.floats);
   return options;
 }
 
@@ -166,8 +171,10 @@ void WorkerCore::start_waiting() {
 void WorkerCore::start(uint64_t id, OperationSpec spec) {
   if (pending_update_.has_value() && next_number_ == pending_update_->effective) take_update();
   if (spec.role.chunk_map == nullptr) spec.role.chunk_map = chunk_map_;
-  enqueue(id,
-          std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, options_.encoding));
+  EncodingOptions encoding = options_.encoding;
+  // An aggregator adds one value of each of its members.
+  if (options_.summands > options_.world_size && !spec.joint.summed) encoding.floats = FloatSums::kNo;
+  enqueue(id, std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, encoding));
   ++period_.operations;
   const bool long_enough =
       period_.operations >= kPeriodOperations && period_.chunks >= options_.balance_period * group_.stripes();

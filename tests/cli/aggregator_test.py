@@ -155,10 +155,10 @@ class AggregatorTest(CommandTest):
         self.assert_serves(daemon, "--slots", 64)
 
     def test_quota_of_memory(self):
-        daemon = self.start_aggregator("--job-memory", "256Ki")
+        daemon = self.start_aggregator("--job-memory", "600Ki")
         bench = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki")
         assert bench.end() == 3
-        bench.wait_for("resource_exhausted", "quota of memory for a job is 262144 bytes")
+        bench.wait_for("resource_exhausted", "quota of memory for a job is 614400 bytes")
         self.assert_serves(daemon, "--slots", 64)
         too_small = self.run_command("aggregator", "--listen", "127.0.0.1:0", "--job-memory", "10Ki")
         assert too_small.status == 2

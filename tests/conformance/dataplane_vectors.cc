@@ -86,6 +86,7 @@ DataplaneJob dataplane_job(const VectorJob& spec, const std::function<Address(Pe
   job.scale_slots = spec.scale_slots;
   job.payload_bytes = spec.payload_bytes;
   job.sums_values = spec.sums_values;
+  job.adds_floats = spec.adds_floats;
   if (!spec.parent) return job;
   job.parent = DataplaneParent{.stripes = {address_of(spec.parent->peer)},
                                .job = spec.parent->job,
@@ -109,6 +110,7 @@ std::string to_json(const Vector& vector) {
                             {"scale_slots", job.scale_slots},
                             {"payload_bytes", job.payload_bytes}});
     if (job.sums_values) json["jobs"].back()["sums_values"] = true;
+    if (job.adds_floats) json["jobs"].back()["adds_floats"] = true;
     if (job.tag == NETSUM_TAG_COOKIE) json["jobs"].back()["cookie"] = cookie_of(job.packet_key());
     if (!job.parent) continue;
     json["jobs"].back()["parent"] = {{"at", job.parent->peer},
@@ -152,6 +154,7 @@ Vector from_json(const std::string& text) {
                            .scale_slots = job.at("scale_slots"),
                            .payload_bytes = job.at("payload_bytes"),
                            .sums_values = job.value("sums_values", false),
+                           .adds_floats = job.value("adds_floats", false),
                            .parent = {},
                            .tag = job.contains("cookie") ? uint32_t{NETSUM_TAG_COOKIE} : NETSUM_TAG_KEYED});
     if (job.contains("cookie") && job.at("cookie") != cookie_of(vector.jobs.back().packet_key()))
@@ -224,6 +227,7 @@ ReplayResult replay(const Vector& vector, DataplaneUnderTest& dataplane) {
     return {Outcome::kNotApplicable, "does otherwise with packets without lanes"};
   for (const VectorJob& job : vector.jobs) {
     if (job.sums_values && !dataplane.sums_values()) return {Outcome::kNotApplicable, "cannot sum values"};
+    if (job.adds_floats && !dataplane.adds_floats()) return {Outcome::kNotApplicable, "cannot add floats"};
     if (job.parent && !dataplane.has_parents()) return {Outcome::kNotApplicable, "has no parents"};
     dataplane.install(job);
   }

@@ -42,6 +42,7 @@ struct VectorJob {
   uint16_t members = 0;
   uint32_t data_slots = 0, scale_slots = 0, payload_bytes = 0;
   bool sums_values = false;  // the scale slots take values
+  bool adds_floats = false;  // all slots take floats
   std::optional<VectorParent> parent;
   uint32_t tag = NETSUM_TAG_KEYED;  // of packets, also those to and from the parent
 
@@ -73,6 +74,7 @@ class DataplaneUnderTest {
   virtual size_t largest_datagram() const { return 65507; }
   // Vectors with jobs that need it do not apply to those that cannot.
   virtual bool sums_values() const { return false; }
+  virtual bool adds_floats() const { return false; }
   // Whether it answers packets without lanes by results with lanes. Others ask a member for a longer packet first. Vectors in
   // which this makes a difference say to which of both they apply.
   virtual bool lengthens() const { return true; }

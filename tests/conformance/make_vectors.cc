@@ -692,13 +692,14 @@ Vector round_wrap() {
   return w.done();
 }
 
+Bytes floats(const std::vector<float>& elements) {
+  std::vector<int32_t> bits;
+  for (const float element : elements) bits.push_back(std::bit_cast<int32_t>(element));
+  return lanes32(bits);
+}
+
 // Floats are added one after the other, in the order of the members and not of the packets.
 Vector values() {
-  const auto floats = [](const std::vector<float>& elements) {
-    std::vector<int32_t> bits;
-    for (const float element : elements) bits.push_back(std::bit_cast<int32_t>(element));
-    return lanes32(bits);
-  };
   const auto round_of = [](uint32_t round, uint8_t format) {
     return Round{.slot = 2, .round = round, .chunk = 4, .format = format};
   };
@@ -779,16 +780,6 @@ Vector values() {
   return w.done();
 }
 
-Vector values_refused() {
-  VectorWriter w("values_refused",
-                 "a job whose dataplane cannot sum values refuses them, as unknown formats");
-  w.everybody_says_hello();
-  const Round values{
-      .slot = 2, .round = 1, .chunk = 4, .format = NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32)};
-  w.contribute(0, values, lanes32({1, 2})).expect_drop("bad_format");
-  return w.done();
-}
-
 // A job of two below an aggregator at peer 11, which knows it as member 2 of its job 1.
 constexpr Peer kAbove = 11;
 constexpr VectorParent kParent{
@@ -797,6 +788,118 @@ constexpr VectorParent kParent{
 // Packets as the parent knows the job; its members are aggregators like ours.
 VectorWriter writer_above() {
   return {"", "", {{.job = 1, .epoch = 9, .key = kParent.key, .members = 4, .payload_bytes = 32}}};
+}
+
+constexpr uint8_t kFloatSum = NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32);
+
+// In data slots, whatever arrives first, again, or late.
+Vector floats_in_data_slots() {
+  const auto round_of = [](uint16_t slot, uint32_t round, uint8_t format = kFloatSum) {
+    return Round{.slot = slot, .round = round, .chunk = 4 + 2 * round + slot, .format = format};
+  };
+  VectorJob job = usual_job();
+  job.members = 3;
+  job.sums_values = job.adds_floats = true;
+  VectorWriter w("floats_in_data_slots",
+                 "the data slots take floats, and add them in the order of the members", {job});
+  w.everybody_says_hello();
+  // Member 0 is late by a window: in both data slots, all others wait for it.
+  const Round first = round_of(0, 1), second = round_of(1, 1);
+  w.contribute(2, first, floats({1e-3f, 2.3f, -0.0f, 1.0f}));
+  w.contribute(2, first, floats({1e-3f, 2.3f, -0.0f, 1.0f}), "member 2 again").expect_drop("duplicate");
+  w.contribute(1, first, floats({-1e8f, 1e9f, -0.0f, std::numeric_limits<float>::quiet_NaN()}));
+  w.ask(1, first, "member 0 has not contributed").expect_status(1, first, 6, false);
+  w.contribute(1, second, floats({1e8f, 1.0f})).contribute(2, second, floats({-1e8f, 1.0f}));
+  w.contribute(0, first, floats({1e8f, 2.3f, -0.0f, 1.0f}));
+  const Bytes sum = floats({1e-3f, 2.3f + 1e9f + 2.3f, -0.0f, std::bit_cast<float>(0x7FC00000)});
+  w.expect_result_for_all(first, sum);
+  w.contribute(0, second, floats({1e-3f, 1.0f})).expect_result_for_all(second, floats({0.0f, 3.0f}));
+  w.contribute(2, first, floats({1e-3f, 2.3f, -0.0f, 1.0f}), "member 2 lost the result")
+      .expect_result_for(2, first, sum);
+  // Nothing of the round before is left: shorter, of other types, and in other orders.
+  const Round mean = round_of(0, 2, NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_F32));
+  w.contribute(1, mean, floats({1.0f, 1e8f}));
+  w.contribute(0, mean, floats({1.0f, 1e-3f}));
+  w.contribute(0, first, floats({1e8f, 2.3f, -0.0f, 1.0f}), "an old copy").expect_drop("stale_round");
+  w.contribute(2, mean, floats({0.5f, -1e8f})).expect_result_for_all(mean, floats({2.5f / 3, 0.0f}));
+  const float inf = std::numeric_limits<float>::infinity();
+  const float tiny = std::numeric_limits<float>::denorm_min();
+  const Round special = round_of(0, 3);
+  w.contribute(0, special, floats({inf, tiny, 3e38f, inf}));
+  w.contribute(2, special, floats({1.0f, tiny, -3e38f, 1.0f}));
+  w.contribute(1, special, floats({1.0f, tiny, 3e38f, -inf}))
+      .expect_result_for_all(special, floats({inf, 3 * tiny, inf, std::bit_cast<float>(0x7FC00000)}));
+  // 1, 2^-8 and 2^-8: in float32 their sum is 1 + 2^-7; each addition in bfloat16 would be rounded to 1.
+  const Round bfloat = round_of(0, 4, NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_BF16));
+  w.contribute(1, bfloat, lanes16({0x3B80, 0x7F7F, 0x0001, 0}));
+  w.contribute(0, bfloat, lanes16({0x3F80, 0x7F7F, 0x0001, 0}));
+  w.contribute(2, bfloat, lanes16({0x3B80, 0x0000, 0x0001, 0}))
+      .expect_result_for_all(bfloat, lanes16({0x3F81, 0x7F80, 0x0003, 0}));
+  const Round half = round_of(0, 5, NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_F16));
+  w.contribute(2, half, lanes16({0x6800, 0x7BFF, 0, 0}));
+  w.contribute(1, half, lanes16({0x6800, 0x7BFF, 0, 0}));
+  w.contribute(0, half, lanes16({0x6800, 0x7BFF, 0, 0}))
+      .expect_result_for_all(half, lanes16({0x6800, 0x7BFF, 0, 0}));
+  const Round mixed = round_of(1, 2);
+  w.contribute(1, mixed, floats({1.0f, 2.0f}));
+  const Round other = round_of(1, 2, NETSUM_FORMAT_SUM_I32);
+  w.contribute(0, other, lanes32({1, 2}), "member 0 sums in block fixed point");
+  w.expect({0, 1, 2}, "the members differ", w.error(other, 0));
+  w.contribute(0, round_of(0, 6, NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I32)), lanes32({1, 2}),
+               "integers in a data slot")
+      .expect_drop("bad_format");
+  w.contribute(0, without_lanes(round_of(0, 6)), no_lanes(8), "nothing in place of floats")
+      .expect_drop("bad_format");
+  return w.done();
+}
+
+Vector brief_floats() {
+  VectorJob job = usual_job();
+  job.members = 3;
+  job.sums_values = job.adds_floats = true;
+  VectorWriter w("brief_floats", "members that need no sum of floats get results without", {job});
+  w.everybody_says_hello();
+  const Round r{
+      .slot = 0, .round = 1, .chunk = 4, .format = NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32)};
+  w.contribute(2, brief(r), floats({3.0f, 1.0f})).contribute(1, r, floats({2.0f, 1.0f}));
+  w.contribute(0, brief(r), floats({1.0f, 1.0f}));
+  w.expect({0, 2}, "the result without floats", w.result(without_lanes(r), no_lanes(8)));
+  w.expect({1}, "the sum", w.result(r, floats({6.0f, 3.0f})));
+  w.contribute(0, brief(r), floats({1.0f, 1.0f}), "member 0 lost it");
+  w.expect_result_for(0, without_lanes(r), no_lanes(8));
+  return w.done();
+}
+
+Vector floats_in_a_hierarchy() {
+  VectorJob job = usual_job();
+  job.sums_values = job.adds_floats = true;
+  job.parent = kParent;
+  VectorWriter w("floats_in_a_hierarchy", "the float32 sum of a rack in a data slot is sent to the parent",
+                 {job});
+  const VectorWriter above = writer_above();
+  w.feed(0, "member 0 says hello", w.hello(0, 1000));
+  w.expect({kAbove}, "a HELLO to the parent first", above.hello(2, 1000));
+  w.feed(kAbove, "the parent's welcome", above.welcome(2, 1000));
+  w.everybody_says_hello();
+  const Round r{
+      .slot = 0, .round = 1, .chunk = 4, .format = NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32)};
+  const Bytes sum = floats({2.0f, -0.0f}), all = floats({3.0f, 0.0f});
+  w.contribute(1, r, floats({1.0f, -0.0f})).contribute(0, r, floats({1.0f, -0.0f}));
+  w.expect({kAbove}, "the sum, as member 2's contribution", above.contribution(2, r, sum));
+  w.contribute(1, r, floats({1.0f, -0.0f}), "member 1 has no result yet");
+  w.expect({kAbove}, "the sum again", above.contribution(2, r, sum));
+  w.feed(kAbove, "the sum of all racks", above.result(r, all)).expect_result_for_all(r, all);
+  return w.done();
+}
+
+Vector values_refused() {
+  VectorWriter w("values_refused",
+                 "a job whose dataplane cannot sum values refuses them, as unknown formats");
+  w.everybody_says_hello();
+  const Round values{
+      .slot = 2, .round = 1, .chunk = 4, .format = NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32)};
+  w.contribute(0, values, lanes32({1, 2})).expect_drop("bad_format");
+  return w.done();
 }
 
 Vector words_in_a_hierarchy() {
@@ -976,6 +1079,9 @@ std::vector<Vector> make_vectors() {
                              round_wrap(),
                              hierarchy(),
                              values(),
+                             floats_in_data_slots(),
+                             brief_floats(),
+                             floats_in_a_hierarchy(),
                              values_refused(),
                              values_in_a_hierarchy(),
                              words(),

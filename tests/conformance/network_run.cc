@@ -91,6 +91,10 @@ bool NetworkRun::sums_values() const {
   return netsum::sums_values(dataplane_->limits().capabilities);
 }
 
+bool NetworkRun::adds_floats() const {
+  return netsum::adds_floats(dataplane_->limits().capabilities);
+}
+
 bool NetworkRun::is_welcome(const Bytes& datagram) const {
   netsum_fields f{};
   return netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &f) == NETSUM_DROP_NONE &&

@@ -38,6 +38,7 @@ class NetworkRun : public DataplaneUnderTest {
   bool start_at(const VectorStart&) override { return false; }  // no packet leads there
   size_t largest_datagram() const override;
   bool sums_values() const override;
+  bool adds_floats() const override;
   bool lengthens() const override { return lengthens_; }
   std::vector<Reply> feed(Peer from, const Bytes& datagram) override;
   std::map<std::string, uint64_t> drops() override;

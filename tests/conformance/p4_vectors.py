@@ -174,7 +174,7 @@ def golden(vector):
     about_tags = "bad_check" in vector["drops"] and vector["name"] != "cookies"
     if about_tags or vector.get("lengthens") or vector["name"].startswith(("no_lanes", "brief")):
         return None
-    if any(job.get("sums_values") for job in vector["jobs"]):
+    if any(job.get("sums_values") or job.get("adds_floats") for job in vector["jobs"]):
         return None
     return None if any(packet[3] & NO_LANES_OR_BRIEF for packet in contributions(vector)) else vector
 

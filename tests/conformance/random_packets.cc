@@ -41,6 +41,7 @@ class Traffic {
       job.scale_slots = 1;
       job.payload_bytes = payload_bytes - 32 * static_cast<uint32_t>(rng_.below(2));
       job.sums_values = dataplane.sums_values() && index == 0;
+      job.adds_floats = dataplane.adds_floats() && index == 0;
       job.tag = rng_.chance(0.3) ? NETSUM_TAG_COOKIE : NETSUM_TAG_KEYED;
       if (index == 1 && dataplane.has_parents()) {  // sums of the second job go on to a parent
         job.parent = VectorParent{
@@ -88,17 +89,21 @@ class Traffic {
     f.type = NETSUM_TYPE_CONTRIBUTION;
     // Each round has its format and length, so that members agree most of the time.
     f.format = formats_[f.round % formats_.size()];
-    // In the scale slot, mostly.
+    // In the scale slot, mostly. In the first data slot, floats of all types.
+    static constexpr uint8_t kFloats[] = {NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32),
+                                          NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_BF16),
+                                          NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_F16)};
     static constexpr uint8_t kValues[] = {NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32),
                                           NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_F32),
                                           NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I32),
                                           NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I64)};
     if (f.slot == 2 ? f.round % 3 != 0 : f.round % 31 == 0) f.format = kValues[f.round / 3 % 4];
+    if (f.slot == 0 && jobs_[j].adds_floats && f.round % 2 == 0) f.format = kFloats[f.round / 2 % 3];
     f.payload_bytes = 8 * (1 + f.round * 7 % (jobs_[j].payload_bytes / 8));
     if (f.round % 5 == 0) f.flags = NETSUM_FLAG_PART;
     const bool may_be_short = takes_without_lanes_ && !netsum_is_values(f.format);
     if (may_be_short && rng_.chance(0.3)) leave_out_lanes(&f);
-    if (may_be_short && rng_.chance(0.3)) f.flags |= NETSUM_FLAG_NO_RESULT;
+    if ((may_be_short || netsum_is_floats(f.format)) && rng_.chance(0.3)) f.flags |= NETSUM_FLAG_NO_RESULT;
     Peer from = peer(j, m);
     if (j == 1 && jobs_[1].parent && rng_.chance(0.3)) return parents(f);
     if (rng_.chance(0.15)) {

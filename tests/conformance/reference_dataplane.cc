@@ -104,6 +104,7 @@ void ReferenceDataplane::install(const VectorJob& spec) {
                .slots = spec.data_slots + spec.scale_slots,
                .payload_bytes = spec.payload_bytes,
                .has_parent = spec.parent.has_value(),
+               .adds_floats = spec.adds_floats,
                .value_slots = static_cast<uint16_t>(spec.sums_values ? spec.scale_slots : 0)};
   job.key = spec.packet_key();
   job.parent = spec.parent;

@@ -20,6 +20,7 @@ class ReferenceDataplane : public DataplaneUnderTest {
   std::vector<Reply> feed(Peer from, const Bytes& datagram) override;
   std::map<std::string, uint64_t> drops() override { return drops_; }
   bool sums_values() const override { return true; }
+  bool adds_floats() const override { return true; }
   bool lengthens() const override { return lengthens_; }
 
  private:

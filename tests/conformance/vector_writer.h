@@ -72,6 +72,7 @@ inline VectorJob usual_job(uint16_t members = 2) {
           .scale_slots = 1,
           .payload_bytes = 32,
           .sums_values = false,
+          .adds_floats = false,
           .parent = {},
           .tag = NETSUM_TAG_KEYED};
 }

@@ -35,6 +35,7 @@ class ServerCore : public DataplaneUnderTest {
     return replies;
   }
   bool sums_values() const override { return true; }
+  bool adds_floats() const override { return true; }
   std::map<std::string, uint64_t> drops() override {
     std::map<std::string, uint64_t> drops;
     for (int reason = 0; reason < NETSUM_DROP_COUNT; ++reason) {

@@ -29,8 +29,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(fields.type >= NETSUM_TYPE_CONTRIBUTION && fields.type <= NETSUM_TYPE_WELCOME);
   require((fields.flags & ~NETSUM_FLAGS_KNOWN) == 0);
   // Lanes or values come from members and, as results, from aggregators above and below; nothing else has any.
-  const bool is_values =
-      (fields.format >= 0x31 && fields.format <= 0x37) || (fields.format >= 0x41 && fields.format <= 0x45);
+  const bool is_floats =
+      (fields.format >= 0x71 && fields.format <= 0x73) || (fields.format >= 0x81 && fields.format <= 0x83);
+  const bool is_values = is_floats || fields.format == 0x36 || fields.format == 0x37;
   const bool is_words =
       (fields.format >= 0x26 && fields.format <= 0x28) || fields.format == 0x57 || fields.format == 0x67;
   const bool has_lanes = fields.type == NETSUM_TYPE_CONTRIBUTION || fields.type == NETSUM_TYPE_RESULT;
@@ -40,7 +41,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(has_lanes || fields.format == NETSUM_FORMAT_NONE);
   require(!has_lanes || fields.payload_bytes > 0);
   const bool no_lanes = (fields.flags & NETSUM_FLAG_EMPTY) != 0;
-  require(!no_lanes || (has_lanes && !is_values && fields.payload_bytes == NETSUM_EMPTY_BYTES));
+  const bool may_be_empty = !is_values || (is_floats && fields.type == NETSUM_TYPE_RESULT);
+  require(!no_lanes || (has_lanes && may_be_empty && fields.payload_bytes == NETSUM_EMPTY_BYTES));
   require(no_lanes || fields.absent_bytes == 0);
   require(!netsum::wire::describe(fields).empty());
   std::vector<uint8_t> again(size);

@@ -45,7 +45,7 @@ TEST(Collectives, EachIsRightInEverySizeOnEveryPathUnderLoss) {
         Scenario scenario = scenario_of(4, {operation, operation, operation});
         scenario.aggregators = 2;
         scenario.racks = racks;
-        scenario.jobs[0].sums_values = true;
+        scenario.jobs[0].sums_values = scenario.jobs[0].adds_floats = true;
         set_loss(&scenario, 0.03);
         EXPECT_EQ(Simulation(scenario).run().first_problem(), "");
       }
@@ -62,6 +62,7 @@ TEST(Collectives, AllTogetherInOneStream) {
     scenario.seed = seed;
     scenario.aggregators = 3;
     scenario.jobs[0].sums_values = seed % 2 == 0;
+    scenario.jobs[0].adds_floats = seed % 4 == 0;
     set_loss(&scenario, 0.02);
     EXPECT_EQ(Simulation(scenario).run().first_problem(), "") << "seed " << seed;
   }

@@ -333,32 +333,57 @@ TEST(NamedRuns, SmallAndLargeMagnitudesSurvive) {
 }
 
 // Whatever the order in which the packets of the ranks arrive, and also over two levels: checker.cc knows the order.
+void add_mixed_magnitudes(int racks, uint64_t seed, size_t count, bool of_any_size) {
+  Scenario scenario = quiet_scenario(8, DataType::kFloat32, count, 3);
+  scenario.seed = seed;
+  scenario.racks = racks;
+  scenario.jobs[0].sums_values = true;
+  scenario.jobs[0].adds_floats = of_any_size;
+  scenario.jobs[0].operations[1].op = ReduceOp::kAvg;
+  set_everywhere(&scenario, [](LinkOptions* link) {
+    link->jitter_us = 500;
+    link->loss = 0.05;
+  });
+  Simulation simulation(scenario);
+  const float values[] = {2.3f, 1e9f, 1e8f, 1e-3f, -1e8f};
+  for (size_t operation = 0; operation < 3; ++operation) {
+    OperationMemory& memory = simulation.memory(0, operation);
+    for (int rank = 0; rank < 8; ++rank)
+      for (size_t i = 0; i < count; ++i)
+        memory.set_input(rank, i, &values[(i + static_cast<size_t>(rank)) % 5]);
+    if (operation == 2)
+      for (int rank = 0; rank < 8; ++rank)
+        for (size_t i = 0; i < 2; ++i) memory.set_input(rank, i, &values[i]);
+  }
+  ASSERT_EQ(simulation.run().first_problem(), "") << racks << " racks, seed " << seed;
+  EXPECT_NEAR(simulation.memory(0, 2).result(3, 0), 8 * 2.3, 1e-5);
+}
+
 TEST(NamedRuns, SmallTensorsOfMixedMagnitudeAreAddedInTheOrderOfTheRanks) {
-  for (const int racks : {0, 2}) {
-    for (uint64_t seed = 1; seed <= 20; ++seed) {
-      Scenario scenario = quiet_scenario(8, DataType::kFloat32, 5, 3);
-      scenario.seed = seed;
-      scenario.racks = racks;
-      scenario.jobs[0].sums_values = true;
-      scenario.jobs[0].operations[1].op = ReduceOp::kAvg;
-      set_everywhere(&scenario, [](LinkOptions* link) {
-        link->jitter_us = 500;
-        link->loss = 0.05;
-      });
-      Simulation simulation(scenario);
-      const float values[] = {2.3f, 1e9f, 1e8f, 1e-3f, -1e8f};
-      for (size_t operation = 0; operation < 3; ++operation) {
-        OperationMemory& memory = simulation.memory(0, operation);
-        for (int rank = 0; rank < 8; ++rank)
-          for (size_t i = 0; i < 5; ++i)
-            memory.set_input(rank, i, &values[(i + static_cast<size_t>(rank)) % 5]);
-        if (operation == 2)
-          for (int rank = 0; rank < 8; ++rank)
-            for (size_t i = 0; i < 2; ++i) memory.set_input(rank, i, &values[i]);
-      }
-      ASSERT_EQ(simulation.run().first_problem(), "") << racks << " racks, seed " << seed;
-      EXPECT_NEAR(simulation.memory(0, 2).result(3, 0), 8 * 2.3, 1e-5);
-    }
+  for (const int racks : {0, 2})
+    for (uint64_t seed = 1; seed <= 20; ++seed) add_mixed_magnitudes(racks, seed, 5, false);
+}
+
+// Packets of many operations wait for their turn in all slots.
+TEST(NamedRuns, TensorsOfAnySizeAreAddedInTheOrderOfTheRanks) {
+  for (const int racks : {0, 2})
+    for (uint64_t seed = 1; seed <= 5; ++seed)
+      for (const size_t count : {5u, 20'000u}) add_mixed_magnitudes(racks, seed, count, true);
+}
+
+// Two ranks differ in `numerics`: both are told, at their first packet.
+TEST(NamedRuns, RanksThatDoNotBothAddFloatsAreTold) {
+  Scenario scenario = quiet_scenario(2, DataType::kFloat32, 20'000);
+  scenario.jobs[0].sums_values = scenario.jobs[0].adds_floats = true;
+  scenario.jobs[0].fixed_floats = 2;
+  Simulation simulation(scenario);
+  const Report report = simulation.run();
+  EXPECT_TRUE(report.violations.empty());
+  for (const RankReport& rank : report.jobs[0]) {
+    ASSERT_TRUE(rank.operations[0].ended);
+    EXPECT_EQ(rank.operations[0].status.code(), ErrorCode::kMismatch)
+        << rank.operations[0].status.to_string();
+    EXPECT_LT(rank.operations[0].ended_at_us, 100'000);
   }
 }
 

@@ -112,6 +112,7 @@ TEST(Overlap, BothStreamsAreRightUnderFaults) {
     scenario.payload_bytes = seed % 2 == 0 ? 64 : 256;
     scenario.racks = rng.chance(0.3) ? 2 : 0;
     scenario.jobs[0].sums_values = rng.chance(0.5);
+    scenario.jobs[0].adds_floats = scenario.jobs[0].sums_values && seed % 3 != 0;
     scenario.jobs[0].takes_empty_packets = rng.chance(0.8);
     scenario.jobs[0].data_slots = seed % 3 == 0 ? 4 : 32;
     scenario.jobs[0].scale_slots = seed % 3 == 0 ? 8 : 16;

@@ -19,8 +19,6 @@ namespace {
 
 constexpr int kSpread = 8;  // binades over which magnitudes within a block differ
 constexpr size_t kBlock = 4096;
-constexpr size_t kMostSmallBytes =
-    size_t{16} * NETSUM_MAX_PAYLOAD;  // with the largest MTU (docs/numerics.md)
 
 int precision_bits(DataType type) {
   switch (type) {
@@ -153,15 +151,15 @@ double BenchData::step_size(TensorId id) const {
   return is_floating(type_) ? std::ldexp(1.0, scale_of(id) - precision_bits(type_) - kSpread) : 1.0;
 }
 
-BenchData::Tolerance BenchData::tolerance(TensorId id, size_t count) const {
+BenchData::Tolerance BenchData::tolerance(TensorId id) const {
   // Each rank rounds to a quantum of the block's largest magnitude, which is below 2^scale.
   const int lane_bits = kernels::narrow_lane_bits(type_, world_size_, lane_bits_);
   const double quantum = std::ldexp(1.0, scale_of(id) - kernels::quantum_bits(world_size_, lane_bits));
   // 8-bit lanes limit the largest elements, by a whole quantum at most.
   double error = world_size_ * quantum * (lane_bits == 8 ? 1 : 0.5);
-  // Small tensors are added in binary32: each addition rounds a sum of magnitudes below 2^scale.
-  const bool small = lane_bits != 8 && count * size_of(type_) <= kMostSmallBytes;
-  if (small) error = std::max(error, (world_size_ - 1) * world_size_ * std::ldexp(1.0, scale_of(id) - 24));
+  // Or they are added in binary32, as far as lanes would not have 8 bits: each addition rounds a sum of magnitudes below 2^scale.
+  if (lane_bits != 8)
+    error = std::max(error, (world_size_ - 1) * world_size_ * std::ldexp(1.0, scale_of(id) - 24));
   if (op_ == ReduceOp::kAvg) error /= world_size_;
   // The sum is rounded to the type: half a unit in the last place. An average is first rounded to binary32 and divided
   // there.
@@ -214,7 +212,7 @@ Verdict BenchData::verify(TensorId id, const void* result, size_t count, size_t 
   Verdict verdict;
   std::vector<int64_t> sums(kBlock);
   const double size = step_size(id) / (op_ == ReduceOp::kAvg ? world_size_ : 1);
-  const Tolerance allowed = tolerance(id, count);
+  const Tolerance allowed = tolerance(id);
   auto wrong = [&](size_t i, const std::string& got, const std::string& expected) {
     if (verdict.wrong++ > 0) return;
     verdict.first_wrong = "element " + std::to_string(i) + ": got " + got + ", expected " + expected;

@@ -75,7 +75,7 @@ class BenchData {
     double absolute = 0;
     double relative = 0;
   };
-  Tolerance tolerance(TensorId id, size_t count) const;
+  Tolerance tolerance(TensorId id) const;
 
   DataType type_;
   ReduceOp op_;

@@ -7,7 +7,7 @@
 namespace netsum {
 
 OwnLanes EmptyPackets::own_lanes_of(const Step& step) const {
-  if (!contributions_ || step.kind == StepKind::kInlineSum) return OwnLanes::kSent;
+  if (!contributions_ || netsum_is_values(step.packet.format)) return OwnLanes::kSent;
   const Operation& operation = *step.operation;
   if (step.kind == StepKind::kAgree) return operation.contributes() ? OwnLanes::kSent : OwnLanes::kNone;
   if (!operation.contributes_to(step.chunk)) return OwnLanes::kNone;

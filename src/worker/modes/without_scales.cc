@@ -1,10 +1,10 @@
-#include "src/worker/modes/byte_transfers.h"
+#include "src/worker/modes/without_scales.h"
 
 #include <algorithm>
 
 namespace netsum {
 
-Step ByteTransfers::open(ScaleGroups::Share* share, ScaleGroup* group) const {
+Step WithoutScales::open(ScaleGroups::Share* share, ScaleGroup* group) const {
   const Operation& operation = *share->operation;
   group->state = ScaleGroupState::kReady;
   group->chunks = group->steps_left =
