@@ -109,7 +109,8 @@ TEST_P(AttachedXdp, GoldenVectors) {
     NetworkRun dataplane(dataplane_.get(), sockets_, /*lengthens=*/false);
     const ReplayResult result = replay(vector, dataplane);
     const bool applies = vector.name != "oversized" && vector.name != "values" &&
-                         vector.name != "values_in_a_hierarchy" && vector.start.empty() &&
+                         vector.name != "values_in_a_hierarchy" &&
+                         vector.name.find("floats") == std::string::npos && vector.start.empty() &&
                          !vector.lengthens.value_or(false);
     EXPECT_EQ(result.outcome, applies ? Outcome::kPassed : Outcome::kNotApplicable)
         << vector.name << ": " << result.detail;

@@ -10,7 +10,7 @@ namespace {
 
 // By name: what needs a capability that the model does not announce.
 bool applies(const std::string& vector) {
-  for (const char* part : {"no_lanes", "brief"}) {
+  for (const char* part : {"no_lanes", "brief", "floats"}) {
     if (vector.find(part) != std::string::npos) return false;
   }
   return vector != "values" && vector != "values_in_a_hierarchy";

@@ -18,7 +18,8 @@ TEST_F(Xdp, GoldenVectors) {
     XdpRun dataplane(program_);
     const ReplayResult result = replay(vector, dataplane);
     const bool applies = vector.name != "oversized" && vector.name != "values" &&
-                         vector.name != "values_in_a_hierarchy" && !vector.lengthens.value_or(false);
+                         vector.name != "values_in_a_hierarchy" &&
+                         vector.name.find("floats") == std::string::npos && !vector.lengthens.value_or(false);
     EXPECT_EQ(result.outcome, applies ? Outcome::kPassed : Outcome::kNotApplicable)
         << vector.name << ": " << result.detail;
   }
