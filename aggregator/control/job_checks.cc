@@ -2,7 +2,6 @@
 #include "aggregator/control/job_table.h"
 #include "aggregator/control/request_checks.h"
 #include "src/base/text.h"
-#include "src/job/capabilities.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
 
@@ -64,9 +63,7 @@ Status JobTable::check_quota(const JobSpec& spec) const {
     return {ErrorCode::kResourceExhausted,
             asks + "; this aggregator's quota of slots for a job is " + number(limits.quota.slots) +
                 ": ask for fewer, or start the aggregator with a larger quota"};
-  uint64_t slot_bytes = limits.slot_bytes;
-  if (adds_floats(limits.capabilities, spec))
-    slot_bytes += limits.place_bytes * (std::min<uint64_t>(spec.world_size(), NETSUM_MAX_MEMBERS) + 1);
+  const uint64_t slot_bytes = limits.bytes_of_slot(spec);
   if (limits.quota.memory_bytes != 0 && wanted > limits.quota.memory_bytes / slot_bytes)
     return {ErrorCode::kResourceExhausted,
             asks + ", which take " + number(wanted * slot_bytes) +
@@ -114,7 +111,7 @@ Status JobTable::check_entry(int64_t now_us, const JobSpec& spec, const std::str
 }
 
 bool JobTable::fits_when_empty(const JobSpec& spec) const {
-  return members_bring_shards_ || spec.slots() + kScaleSlots <= dataplane_->limits().job_slots();
+  return members_bring_shards_ || spec.slots() + kScaleSlots <= dataplane_->limits().job_slots(spec);
 }
 
 Status JobTable::check_room(const JobSpec& spec) const {

@@ -95,7 +95,7 @@ Result<std::shared_ptr<ParentRelay::Reservation>> ParentRelay::reserve(const Job
   if (free_indices_.empty())
     return Status(ErrorCode::kResourceExhausted,
                   "this aggregator serves at most " + std::to_string(options_.max_jobs) + " jobs at once");
-  const uint32_t most = std::min(dataplane_->limits().job_slots(), slots_.longest_run());
+  const uint32_t most = std::min(dataplane_->limits().job_slots(spec), slots_.longest_run());
   if (most <= kScaleSlots)
     return Status(ErrorCode::kResourceExhausted,
                   "there is no room for job '" + spec.name() + "': this aggregator has at most " +

@@ -11,7 +11,7 @@
 namespace netsum {
 
 bool ParentRelay::may_wait(const JobSpec& spec) const {
-  return when_full_of(spec) == WhenFull::kWait && dataplane_->limits().job_slots() > kScaleSlots;
+  return when_full_of(spec) == WhenFull::kWait && dataplane_->limits().job_slots(spec) > kScaleSlots;
 }
 
 void ParentRelay::notify_room() {

@@ -79,11 +79,20 @@ struct DataplaneLimits {
   // its own.
   bool members_bring_shards = false;
 
-  // The most slots that a job gets on a stripe.
-  uint32_t job_slots() const {
+  // Memory of one slot of that job: a place for each rank, which may be a member, if its floats are added.
+  uint64_t bytes_of_slot(const JobSpec& spec) const {
+    if (!adds_floats(capabilities, spec)) return slot_bytes;
+    return slot_bytes + place_bytes * (std::min<uint64_t>(spec.world_size(), NETSUM_MAX_MEMBERS) + 1);
+  }
+  // The most slots that a job gets on a stripe: any job, and that one.
+  uint32_t job_slots() const { return job_slots(slot_bytes); }
+  uint32_t job_slots(const JobSpec& spec) const { return job_slots(bytes_of_slot(spec)); }
+
+ private:
+  uint32_t job_slots(uint64_t bytes) const {
     uint64_t most = slots_per_stripe;
     if (quota.slots != 0) most = std::min<uint64_t>(most, quota.slots);
-    if (quota.memory_bytes != 0) most = std::min(most, quota.memory_bytes / slot_bytes);
+    if (quota.memory_bytes != 0) most = std::min(most, quota.memory_bytes / bytes);
     return static_cast<uint32_t>(most);
   }
 };

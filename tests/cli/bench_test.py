@@ -143,12 +143,17 @@ class BenchTest(CommandTest):
                 assert report["lane_bits"] == 8 * element_bytes
 
     def test_half_types_cost_what_they_are_in_memory(self):
-        for dtype in ("bfloat16", "float16"):
-            for lane_bits, least, most in ((16, 0.9, 1), (32, 0.4, 0.5)):
-                report = self.bench("--workers", 2, "--with-aggregator", "--dtype", dtype, "--lane-bits", lane_bits)
-                assert report["verified"], report["first_wrong"]
-                for rank in report["ranks"]:
-                    assert least < rank["payload_share"] < most, rank["payload_share"]
+        for dtype, numerics, lane_bits, least, most in (
+            ("bfloat16", "auto", 16, 0.9, 1),
+            ("float16", "auto", 32, 0.9, 1),
+            ("bfloat16", "fixed", 16, 0.9, 1),
+            ("float16", "fixed", 32, 0.4, 0.5),
+        ):
+            args = ("--dtype", dtype, "--numerics", numerics, "--lane-bits", lane_bits)
+            report = self.bench("--workers", 2, "--with-aggregator", *args)
+            assert report["verified"], report["first_wrong"]
+            for rank in report["ranks"]:
+                assert least < rank["payload_share"] < most, rank["payload_share"]
 
     def test_8_bit_lanes_take_one_byte_for_each_element(self):
         for dtype, element_bytes in (("float32", 4), ("bfloat16", 2), ("float16", 2)):
@@ -236,6 +241,8 @@ class BenchTest(CommandTest):
                 "64Ki",
                 "--dtype",
                 "bfloat16",
+                "--numerics",
+                "fixed",
                 "--lane-bits",
                 bits,
             )

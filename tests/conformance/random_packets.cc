@@ -21,6 +21,7 @@ class Traffic {
     without.format = NETSUM_FORMAT_SUM_I32;
     without.flags = NETSUM_FLAG_EMPTY | NETSUM_FLAG_NO_RESULT;
     takes_without_lanes_ = dataplane.takes(without);
+    adds_floats_ = dataplane.adds_floats();
     static constexpr uint8_t kFormats[] = {
         NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64, NETSUM_FORMAT_MAX_U8,
         NETSUM_FORMAT_OR_U64,  NETSUM_FORMAT_XOR_U64, NETSUM_FORMAT_MAX_U16, NETSUM_FORMAT_MAX_U32,
@@ -41,7 +42,7 @@ class Traffic {
       job.scale_slots = 1;
       job.payload_bytes = payload_bytes - 32 * static_cast<uint32_t>(rng_.below(2));
       job.sums_values = dataplane.sums_values() && index == 0;
-      job.adds_floats = dataplane.adds_floats() && index == 0;
+      job.adds_floats = adds_floats_ && index == 0;
       job.tag = rng_.chance(0.3) ? NETSUM_TAG_COOKIE : NETSUM_TAG_KEYED;
       if (index == 1 && dataplane.has_parents()) {  // sums of the second job go on to a parent
         job.parent = VectorParent{
@@ -103,7 +104,8 @@ class Traffic {
     if (f.round % 5 == 0) f.flags = NETSUM_FLAG_PART;
     const bool may_be_short = takes_without_lanes_ && !netsum_is_values(f.format);
     if (may_be_short && rng_.chance(0.3)) leave_out_lanes(&f);
-    if ((may_be_short || netsum_is_floats(f.format)) && rng_.chance(0.3)) f.flags |= NETSUM_FLAG_NO_RESULT;
+    if ((may_be_short || (adds_floats_ && netsum_is_floats(f.format))) && rng_.chance(0.3))
+      f.flags |= NETSUM_FLAG_NO_RESULT;
     Peer from = peer(j, m);
     if (j == 1 && jobs_[1].parent && rng_.chance(0.3)) return parents(f);
     if (rng_.chance(0.15)) {
@@ -238,6 +240,7 @@ class Traffic {
 
   Rng rng_;
   bool takes_without_lanes_ = true;
+  bool adds_floats_ = false;
   std::vector<uint8_t> formats_;  // of lanes, that the dataplane takes
   std::vector<VectorJob> jobs_;
   std::vector<wire::PacketKey> keys_;  // by job
