@@ -5,7 +5,10 @@ import html.parser
 import itertools
 import json
 import os
+import pathlib
 import random
+import re
+import subprocess
 
 import networkx
 import numpy as np
@@ -200,6 +203,23 @@ def all_trees_oracle(graph):
     return program.minimum("T")
 
 
+def delimited(data):
+    """The messages of a file, each behind its length as a varint."""
+    messages = []
+    while data:
+        end = next(i for i, byte in enumerate(data) if byte < 128) + 1
+        size = sum((byte & 127) << 7 * i for i, byte in enumerate(data[:end]))
+        messages.append(data[end : end + size])
+        data = data[end + size :]
+    return messages
+
+
+def decoded(message, name):
+    source = pathlib.Path(__file__).parents[2] / "tools/netsum"
+    command = ["protoc", "-I", source, f"--decode=netsum.chakra.{name}", "chakra.proto"]
+    return subprocess.run(command, input=message, capture_output=True, check=True, timeout=30).stdout.decode()
+
+
 class PlanGraphTest(CommandTest):
     def plan(self, folder, text, *flags):
         file = folder / "graph.yaml"
@@ -273,6 +293,67 @@ class PlanGraphTest(CommandTest):
         judged = self.report(tmp_path, RACKS, "--judge", trees)
         assert judged["time"] == own["time"] and judged["links"] == own["links"]
         assert self.plan(tmp_path, RACKS, "--judge", trees, "--export", "forestcoll").text("out") == xml
+
+    def test_programs_of_msccl(self, tmp_path):
+        xml = self.plan(tmp_path, RACKS, "--export", "msccl").text("out")
+        program = tmp_path / "program.xml"
+
+        def judged(text, *flags):
+            program.write_text(text)
+            return self.run_command("plan", "--judge", program, *flags)
+
+        command = judged(xml)
+        assert command.status == 0 and "all-reduce of 8 ranks, 3 chunks" in command.text("out")
+        assert json.loads(judged(xml, "--json").text("out"))["right"]
+        command = judged(xml.replace('type="rrc"', 'type="r"', 1))
+        assert command.status == 3 and "it lacks chunk 0 of rank 0" in command.text("err")
+        for old, new, line, words in (
+            ('coll="allreduce"', 'coll="alltoall"', 1, "not one of allreduce, allgather, reducescatter"),
+            ('ngpus="8"', 'ngpus="9"', 1, "'ngpus' is 9, and 8 are given"),
+            ('ngpus="8"', 'ngpus="-8"', 1, "'-8', no whole number from 1"),
+            ('gpu id="1"', 'gpu id="0"', 28, "gpu 0 is given twice"),
+            ('tb id="1"', 'tb id="5"', 7, "thread block 1 is expected"),
+            ('s="1"', 's="7"', 5, "step 1 is expected"),
+            ('type="s"', 'type="x"', 4, "'x', and not one of nop, s, r"),
+            ('cnt="1"', 'cnt="73"', 4, "at most 72"),
+            ('inplace="1"', 'inplace="0"', 1, "are both 0"),
+            ("</algo>", "", 1, "not XML"),
+        ):
+            assert old in xml
+            command = judged(xml.replace(old, new, 1))
+            found = re.search(r"program.xml:(\d+): (.*)", command.text("err"))
+            assert command.status == 2 and words in found[2], command.text("err")
+            assert line == int(found[1]) or new == "", command.text("err")
+        command = self.plan(tmp_path, RACKS.replace("count: 2}", "count: 2, sums: true}"), "--export", "msccl")
+        assert command.status == 2 and "which is no rank" in command.text("err")
+
+    def test_traces_of_chakra(self, tmp_path):
+        """Each message has the same size and tag at both ends, and what is waited for comes before."""
+        size = 3 * 4096 + 4
+        flags = ("--export", f"chakra:{tmp_path}/trace", "--gradient", size)
+        command = self.plan(tmp_path, RACKS, *flags)
+        assert command.status == 0 and "8 traces" in command.text("out")
+        sent, received = {}, {}
+        for rank in range(8):
+            first, *nodes = delimited((tmp_path / f"trace.{rank}.et").read_bytes())
+            assert decoded(first, "GlobalMetadata") == 'version: "0.0.4"\n'
+            texts = [decoded(node, "Node") for node in nodes]
+            waits = networkx.DiGraph()
+            for number, text in enumerate(texts, 1):
+                assert f"id: {number}\n" in text
+                waits.add_edges_from((int(other), number) for other in re.findall(r"data_deps: (\d+)", text))
+                values = dict(re.findall(r'name: "(\w+)"\s+\w+_value: (\w+)', text))
+                if "type: COMP_NODE" in text:
+                    assert int(values["num_ops"]) == int(values["tensor_size"]) // 4
+                    continue
+                ends = (values["comm_src"], values["comm_dst"], values["comm_tag"])
+                messages = sent if "COMM_SEND" in text else received
+                assert int(ends["COMM_SEND" not in text]) == rank and ends not in messages
+                messages[ends] = int(values["comm_size"])
+            assert networkx.is_directed_acyclic_graph(waits) and waits.number_of_nodes() == len(texts)
+        assert sent == received and sum(sent.values()) == 2 * 7 * size
+        command = self.plan(tmp_path, RACKS, "--export", f"chakra:{tmp_path}/no/trace")
+        assert command.status == 2 and "no/trace.0.et: cannot be written" in command.text("err")
 
     def test_trees_of_others(self, tmp_path):
         graph = (

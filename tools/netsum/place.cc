@@ -54,12 +54,6 @@ const std::map<std::string, ClusterFormat> kFormats = {
     {"kueue", ClusterFormat::kKueue},         {"volcano", ClusterFormat::kVolcano},
     {"topograph", ClusterFormat::kTopograph}, {"ibnetdiscover", ClusterFormat::kIbnetdiscover}};
 
-Result<uint64_t> parse_size(const std::string& text) {
-  Result<uint64_t> bytes = parse_bytes(text);
-  if (bytes.ok() && *bytes == 0) return Status(ErrorCode::kInvalidArgument, "a gradient has at least 1 byte");
-  return bytes;
-}
-
 class PlaceCommand : public Subcommand {
  public:
   explicit PlaceCommand(CLI::App& root) {

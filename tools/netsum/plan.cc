@@ -30,6 +30,8 @@ constexpr char kExamples[] =
     "  netsum plan graph.yaml --export dot | dot -Tsvg       the same by Graphviz\n"
     "  netsum plan graph.yaml --broadcast gpu0\n"
     "  netsum plan graph.yaml --judge trees.xml              trees of ForestColl against the bound\n"
+    "  netsum plan graph.yaml --export msccl > trees.xml     the same for GPUs, by MSCCL\n"
+    "  netsum plan --judge trees.xml                         is this program of MSCCL right?\n"
     "  netsum plan --example fat-tree:74 --bound             no trees: of 101306 hosts, only what is "
     "possible\n"
     "  netsum plan racks.yaml --trees                        trees instead of shares, for hosts and racks\n"
@@ -84,19 +86,28 @@ class PlanCommand : public Subcommand {
                      "Of a graph: plan a broadcast from this host instead of an all-reduce");
     CLI::Option* bound =
         app_->add_flag("--bound", graph_.bound, "Of a graph: compute bounds only, without trees");
-    app_->add_option("--export", graph_.format,
-                     "Of a graph: print the trees as dot (Graphviz) or forestcoll (XML) instead")
-        ->check(CLI::IsMember({"dot", "forestcoll"}))
+    app_->add_option(
+            "--export", graph_.format,
+            "Of a graph: print the trees as dot (Graphviz), forestcoll (XML) or msccl (XML) instead,\n"
+            "or write chakra:PREFIX, a trace for each rank")
+        ->check(check_format)
         ->excludes(bound);
-    app_->add_option("--judge", graph_.judged,
-                     "Of a graph: report on the trees of this ForestColl file instead of the best ones")
+    app_->add_option(
+            "--judge", graph_.judged,
+            "Of a graph: report on the trees of this ForestColl file instead of the best ones; without\n"
+            "a graph: say whether this program of MSCCL is right")
         ->excludes(bound);
+    add_parsed(*app_, "--gradient", graph_.gradient, parse_size, "Bytes of the gradient in Chakra's traces")
+        ->default_str("1GB");
     app_->footer(kExamples);
   }
 
   bool chosen() const override { return app_->parsed(); }
 
   int run() override {
+    if (file_.empty() && rack_.empty() && graph_.example.empty() && !graph_.judged.empty()) {
+      if (const std::optional<int> status = judge_program(graph_.judged, json_)) return *status;
+    }
     if (!file_.empty() + !rack_.empty() + !aggregators_.empty() + !graph_.example.empty() != 1) {
       throw UsageError("give a topology file, --rack NAME or --aggregator HOST:PORT");
     }

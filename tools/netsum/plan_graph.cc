@@ -7,10 +7,13 @@
 #include <fstream>
 
 #include "src/base/text.h"
+#include "tools/netsum/chakra.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/forest_xml.h"
 #include "tools/netsum/graph_report.h"
+#include "tools/netsum/msccl_xml.h"
+#include "tools/netsum/xml_file.h"
 
 namespace netsum::tool {
 namespace {
@@ -60,7 +63,55 @@ int print_bounds(const plan::Graph& graph, const GraphFlags& flags, bool json) {
   return kExitOk;
 }
 
+constexpr std::string_view kChakra = "chakra:";
+
+plan::Schedule schedule_of(const GraphReport& report) {
+  plan::Schedule schedule = value_of(plan::schedule_of(report.graph, report.plan));
+  if (const Status status = verify(schedule); !status.ok() && status.code() != ErrorCode::kResourceExhausted)
+    throw UsageError("the schedule of these trees is wrong: " + status.message());
+  return schedule;
+}
+
 }  // namespace
+
+std::string check_format(const std::string& format) {
+  if (format == "dot" || format == "forestcoll" || format == "msccl") return "";
+  if (format.starts_with(kChakra) && format.size() > kChakra.size()) return "";
+  return "'" + format + "' is none of dot, forestcoll, msccl, chakra:PREFIX";
+}
+
+std::optional<int> judge_program(const std::string& file, bool json) {
+  if (std::string_view(XmlFile(file).root().name()) != "algo") return std::nullopt;
+  const plan::Schedule schedule = load_msccl(file);
+  size_t blocks = 0, steps = 0;
+  for (const plan::RankSchedule& rank : schedule.ranks) {
+    blocks += rank.blocks.size();
+    for (const plan::ThreadBlock& block : rank.blocks) steps += block.steps.size();
+  }
+  const Status status = verify(schedule);
+  static constexpr const char* kNames[] = {"all-reduce", "all-gather", "reduce-scatter"};
+  const char* collective = kNames[static_cast<size_t>(schedule.collective)];
+  if (json) {
+    print({{"collective", collective},
+           {"ranks", schedule.ranks.size()},
+           {"chunks", schedule.chunks},
+           {"thread_blocks", blocks},
+           {"steps", steps},
+           {"right", status.ok()},
+           {"wrong", status.message()}});
+  } else if (status.ok()) {
+    std::printf(
+        "%s of %zu ranks, %u chunks, %zu thread blocks, %zu steps: right. Every rank ends with the chunks it "
+        "needs, "
+        "each\nrank's input in them once; no deadlock with 8 messages per connection; no chunk is used out "
+        "of order.\n",
+        collective, schedule.ranks.size(), schedule.chunks, blocks, steps);
+  } else {
+    std::fprintf(stderr, "netsum plan: %s: %s\n", printable(file).c_str(),
+                 printable(status.message()).c_str());
+  }
+  return status.ok() ? kExitOk : kExitFailed;
+}
 
 int plan_graph(plan::Graph graph, const GraphFlags& flags, bool json, const std::string& html) {
   if (const Status status = check(graph); !status.ok()) throw UsageError(printable(status.message()));
@@ -83,6 +134,12 @@ int plan_graph(plan::Graph graph, const GraphFlags& flags, bool json, const std:
     std::printf("%s", graph_dot(report).c_str());
   } else if (flags.format == "forestcoll") {
     std::printf("%s", forest_xml(report.graph, report.plan).c_str());
+  } else if (flags.format == "msccl") {
+    std::printf("%s", msccl_xml(schedule_of(report), "netsum_trees").c_str());
+  } else if (!flags.format.empty()) {
+    const std::string prefix = flags.format.substr(kChakra.size());
+    write_chakra(schedule_of(report), prefix, flags.gradient);
+    std::printf("%zu traces: %s.0.et and so on\n", report.graph.ranks().size(), prefix.c_str());
   } else if (json) {
     print(graph_json(report));
   } else {

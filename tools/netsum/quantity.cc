@@ -54,6 +54,12 @@ Result<uint64_t> parse_bytes(std::string_view text) {
                  "e.g. 64Mi");
 }
 
+Result<uint64_t> parse_size(std::string_view text) {
+  Result<uint64_t> bytes = parse_bytes(text);
+  if (bytes.ok() && *bytes == 0) return Status(ErrorCode::kInvalidArgument, "0 bytes: give at least 1");
+  return bytes;
+}
+
 Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
   if (const auto ms = parse(text, kMilliseconds, 1, 1e9))
     return std::chrono::milliseconds(static_cast<int64_t>(*ms));

@@ -13,6 +13,7 @@ namespace netsum::tool {
 
 // All errors are kInvalidArgument, and say which form is expected.
 Result<uint64_t> parse_bytes(std::string_view text);  // "64M" (10^6), "64Mi" (2^20), "64MiB", "4096"
+Result<uint64_t> parse_size(std::string_view text);   // bytes, and not 0
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);  // "1.5s", "200ms", "2m", "30" (s)
 Result<std::chrono::milliseconds> parse_duration_or_zero(std::string_view text);  // "0ms", too
 Result<uint64_t> parse_rate(std::string_view text);       // bit/s: "100mbit", "2.5gbit", "none" (0)

@@ -1,0 +1,19 @@
+// Chakra execution traces of a schedule, for simulators of networks.
+#ifndef NETSUM_TOOLS_NETSUM_CHAKRA_H_
+#define NETSUM_TOOLS_NETSUM_CHAKRA_H_
+
+#include <cstdint>
+#include <string>
+
+#include "src/plan/schedule.h"
+
+namespace netsum::tool {
+
+// Writes <prefix>.<rank>.et for each rank, with the messages and additions of a tensor of so many bytes. Additions take no
+// time by themselves: simulators have a rate for them. Throws UsageError if a file cannot be written; files that were
+// written before it stay.
+void write_chakra(const plan::Schedule& schedule, const std::string& prefix, uint64_t bytes);
+
+}  // namespace netsum::tool
+
+#endif  // NETSUM_TOOLS_NETSUM_CHAKRA_H_
