@@ -12,6 +12,17 @@ Address multicast_group_of(const Dataplane& dataplane, uint16_t job) {
   return group;
 }
 
+Capabilities processor_capabilities(uint32_t payload_bytes, bool multicast) {
+  Capabilities capabilities = standard_capabilities(payload_bytes);
+  capabilities.add_formats(NETSUM_FORMAT_SUM_I8);
+  add_words(&capabilities);
+  add_cookies(&capabilities);
+  capabilities.set_empty_packets(true);
+  capabilities.set_no_result(true);
+  capabilities.set_multicast(multicast);
+  return capabilities;
+}
+
 Status check_fits(const DataplaneJob& job, int max_jobs, uint32_t payload_bytes, size_t stripes) {
   const auto refuse = [&](const std::string& what) {
     return Status(ErrorCode::kInvalidArgument, "job " + std::to_string(job.job) + " ('" + job.spec.name() +

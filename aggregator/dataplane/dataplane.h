@@ -144,6 +144,9 @@ class Dataplane {
 // stripes send to one port, the data port of the first, so that a member needs a single socket.
 Address multicast_group_of(const Dataplane& dataplane, uint16_t job);
 
+// What programs on a processor can do, in the kernel and in user space: sums and words of lanes, packets without lanes.
+Capabilities processor_capabilities(uint32_t payload_bytes, bool multicast);
+
 // What install() refuses of any job, whatever the dataplane: kInvalidArgument, naming the limit. `stripes`: how many
 // of a parent's are needed.
 Status check_fits(const DataplaneJob& job, int max_jobs, uint32_t payload_bytes, size_t stripes);

@@ -46,15 +46,10 @@ class UserDataplane final : public Dataplane {
   std::string_view kind() const override { return "user-space"; }
 
   DataplaneLimits limits() const override {
-    Capabilities capabilities = standard_capabilities(options_.payload_bytes);
-    capabilities.add_formats(NETSUM_FORMAT_SUM_I8);
-    add_words(&capabilities);
-    add_cookies(&capabilities);
-    capabilities.set_empty_packets(true);
-    capabilities.set_no_result(true);
+    Capabilities capabilities =
+        processor_capabilities(options_.payload_bytes, options_.multicast_groups.has_value());
     add_values(&capabilities);
     capabilities.set_adds_floats(true);
-    capabilities.set_multicast(options_.multicast_groups.has_value());
     return {.stripes = static_cast<int>(endpoints_.size()),
             .max_jobs = options_.max_jobs,
             .slots_per_stripe = options_.slots_per_stripe,

@@ -50,13 +50,8 @@ class XdpDataplane final : public Dataplane {
   std::string_view kind() const override { return "xdp"; }
 
   DataplaneLimits limits() const override {
-    Capabilities capabilities = standard_capabilities(options_.payload_bytes);
-    capabilities.add_formats(NETSUM_FORMAT_SUM_I8);
-    add_words(&capabilities);
-    add_cookies(&capabilities);
-    capabilities.set_empty_packets(true);
-    capabilities.set_no_result(true);
-    capabilities.set_multicast(options_.multicast_groups.has_value());
+    Capabilities capabilities =
+        processor_capabilities(options_.payload_bytes, options_.multicast_groups.has_value());
     return {.stripes = 1,
             .max_jobs = options_.max_jobs,
             .slots_per_stripe = options_.slots,
