@@ -15,8 +15,9 @@ function(netsum_bpf_skeleton name variable)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.bpf.o)
   set(skeleton ${PROJECT_BINARY_DIR}/generated/${folder}/${name}.skel.h)
   file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/generated/${folder})
+  # The object is part of the skeleton. Without paths of this checkout in it, ccache has what includes it for every clone.
   add_custom_command(OUTPUT ${skeleton}
-    COMMAND ${NETSUM_BPF_CLANG} -O2 -g -std=gnu11 -mcpu=v3 -ffreestanding -target bpf -Wall -Wextra -Werror
+    COMMAND ${NETSUM_BPF_CLANG} -O2 -g -ffile-prefix-map=${PROJECT_SOURCE_DIR}/= -fdebug-compilation-dir=. -std=gnu11 -mcpu=v3 -ffreestanding -target bpf -Wall -Wextra -Werror
       -I${PROJECT_SOURCE_DIR} -I/usr/include/${CMAKE_LIBRARY_ARCHITECTURE} -MD -MF ${object}.d -MT ${skeleton}
       -c ${CMAKE_CURRENT_SOURCE_DIR}/${name}.bpf.c -o ${object}
     COMMAND ${NETSUM_BPFTOOL} gen skeleton ${object} name ${name}_bpf > ${skeleton}

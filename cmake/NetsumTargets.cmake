@@ -96,7 +96,9 @@ if(NETSUM_BUILD_TESTS)
   target_compile_options(netsum_test_headers PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0> -fPIE -pthread)
   netsum_precompile(netsum_test_headers <gmock/gmock.h> <gtest/gtest.h> <algorithm> <chrono> <functional> <map> <memory>
     <optional> <string> <thread> <vector>)
-  add_library(netsum_test_main STATIC ${PROJECT_SOURCE_DIR}/tests/main.cc)
+  add_library(netsum_test_main STATIC ${PROJECT_SOURCE_DIR}/tests/main.cc ${PROJECT_SOURCE_DIR}/tests/source_folder.cc)
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/source_folder.cc PROPERTIES
+    COMPILE_DEFINITIONS NETSUM_SOURCE_FOLDER="${PROJECT_SOURCE_DIR}")
   target_link_libraries(netsum_test_main PRIVATE netsum_flags PUBLIC GTest::gmock)
 endif()
 

@@ -154,7 +154,8 @@ std::string log_text() {
 }
 
 void* table(const std::string& name) {
-  void* const library = dlopen(NETSUM_NCCL_PLUGIN, RTLD_NOW | RTLD_LOCAL);  // as NCCL does
+  void* const library =
+      dlopen(NETSUM_NCCL_PLUGIN, RTLD_NOW | RTLD_LOCAL);  // as NCCL does; it is beside the program
   void* const found = library != nullptr ? dlsym(library, name.c_str()) : nullptr;
   if (found == nullptr) {
     std::fprintf(stderr, "%s: %s\n", name.c_str(), dlerror());

@@ -1,10 +1,13 @@
 // main() of the tests. Arguments other than GoogleTest's flags are paths of sources below the repository's root, such as
 // src/net/address_test.cc: only their tests run. So ctest runs each test of a folder's binary in a process of its own.
+// Tests read files of the repository by their paths below its root, too: it is the working directory.
 #include <gmock/gmock.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+
+bool enter_source_folder();  // false if there is none
 
 namespace {
 
@@ -27,6 +30,7 @@ std::string tests_of(const std::string& source) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
+  if (!enter_source_folder()) std::perror("the source folder, which some tests read");
   std::string filter;
   for (int i = 1; i < argc; ++i) {
     const std::string tests = tests_of(argv[i]);

@@ -14,19 +14,20 @@
 namespace netsum::compress {
 namespace {
 
+constexpr const char* kPage = "docs/compression.md";
 constexpr std::string_view kBegin = "<!-- written by netsum compression --markdown -->\n";
 constexpr std::string_view kEnd = "<!-- end -->\n";
 
 // NETSUM_WRITE_COMPRESSION_PAGE=1 writes them.
 TEST(MethodsPageTest, TheTablesAreMadeOfTheMethods) {
-  std::ifstream file(NETSUM_COMPRESSION_PAGE);
+  std::ifstream file(kPage);
   std::string page(std::istreambuf_iterator<char>(file), {});
   const size_t at = page.find(kBegin), end = page.find(kEnd);
   ASSERT_TRUE(at != std::string::npos && end != std::string::npos && at < end);
   const size_t begin = at + kBegin.size();
   if (std::getenv("NETSUM_WRITE_COMPRESSION_PAGE") != nullptr) {
     page.replace(begin, end - begin, methods_page());
-    std::ofstream(NETSUM_COMPRESSION_PAGE) << page;
+    std::ofstream(kPage) << page;
     return;
   }
   EXPECT_EQ(page.substr(begin, end - begin), methods_page())

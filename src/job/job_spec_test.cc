@@ -99,7 +99,7 @@ TEST(JobSpec, WhatIsEachMembersOwnMayDiffer) {
 }
 
 TEST(JobSpec, EveryFieldOfTheProtoHasAName) {
-  std::ifstream file(NETSUM_JOB_PROTO);
+  std::ifstream file("src/job/job.proto");
   std::stringstream text;
   text << file.rdbuf();
   const std::string proto = text.str();

@@ -105,7 +105,7 @@ class AttachedXdp : public Attached, public testing::WithParamInterface<int> {
 };
 
 TEST_P(AttachedXdp, GoldenVectors) {
-  for (const Vector& vector : load_vectors(NETSUM_VECTORS)) {
+  for (const Vector& vector : load_vectors()) {
     NetworkRun dataplane(dataplane_.get(), sockets_, /*lengthens=*/false);
     const ReplayResult result = replay(vector, dataplane);
     const bool applies = vector.name != "oversized" && vector.name != "values" &&

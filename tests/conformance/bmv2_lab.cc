@@ -128,8 +128,8 @@ class Bmv2Lab final : public SwitchLab {
   Status compile() {
     const std::string p4info = folder_ / "netsum.p4info.bin", config = folder_ / "netsum.json";
     const std::filesystem::path log = folder_ / "p4c.log";
-    const pid_t pid = start({"p4c-bm2-ss", "-I", NETSUM_SOURCE, "--p4runtime-files", p4info, "-o", config,
-                             std::string(NETSUM_SOURCE) + "/aggregator/p4/v1model/netsum.p4"},
+    const pid_t pid = start({"p4c-bm2-ss", "-I", ".", "--p4runtime-files", p4info, "-o", config,
+                             "aggregator/p4/v1model/netsum.p4"},
                             log);
     int status = -1;
     if (pid > 0) waitpid(pid, &status, 0);

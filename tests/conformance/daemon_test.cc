@@ -45,7 +45,7 @@ class DaemonOnLoopback : public testing::TestWithParam<Setup> {
 };
 
 TEST_P(DaemonOnLoopback, GoldenVectors) {
-  for (const Vector& vector : load_vectors(NETSUM_VECTORS)) {
+  for (const Vector& vector : load_vectors()) {
     NetworkRun dataplane(dataplane_.get(), sockets_);
     const ReplayResult result = replay(vector, dataplane);
     const bool applies =

@@ -108,9 +108,10 @@ struct Vector {
 };
 
 std::string to_json(const Vector& vector);
-Vector from_json(const std::string& text);  // throws std::exception if malformed
+Vector from_json(const std::string& text);               // throws std::exception if malformed
+inline constexpr const char* kVectors = "wire/vectors";  // below the repository's root, where tests run
 // Every *.json below `folder`, by name.
-std::vector<Vector> load_vectors(const std::string& folder);
+std::vector<Vector> load_vectors(const std::string& folder = kVectors);
 
 enum class Outcome { kPassed, kNotApplicable, kFailed };
 struct ReplayResult {

@@ -283,7 +283,7 @@ class SwitchDataplaneTest : public SwitchTest {
 
 TEST_P(SwitchDataplaneTest, GoldenVectors) {
   int passed = 0;
-  for (const Vector& vector : load_vectors(NETSUM_VECTORS)) {
+  for (const Vector& vector : load_vectors()) {
     Outcome outcome = Outcome::kFailed;
     const std::string detail = result_of(vector, &outcome);
     EXPECT_NE(outcome, Outcome::kFailed) << vector.name << ": " << detail;

@@ -13,8 +13,8 @@ namespace netsum::conformance {
 namespace {
 
 const std::vector<Vector>& committed() {
-  static const std::vector<Vector> vectors = load_vectors(NETSUM_VECTORS);
-  if (vectors.empty()) ADD_FAILURE() << "no vectors in " << NETSUM_VECTORS;
+  static const std::vector<Vector> vectors = load_vectors();
+  if (vectors.empty()) ADD_FAILURE() << "no vectors in " << kVectors;
   return vectors;
 }
 
@@ -89,7 +89,7 @@ TEST(Vectors, FilesAreWhatTheGeneratorWrites) {
   const std::vector<Vector> vectors = make_vectors();
   EXPECT_EQ(vectors.size(), committed().size());
   for (const Vector& vector : vectors) {
-    const std::string path = std::string(NETSUM_VECTORS) + "/" + vector.name + ".json";
+    const std::string path = std::string(kVectors) + "/" + vector.name + ".json";
     std::ifstream file(path);
     std::stringstream text;
     text << file.rdbuf();

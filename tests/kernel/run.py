@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release"
 OUT = ROOT / "build" / "kernel"
 HERE = ROOT / "tests" / "kernel"
-VECTORS = ROOT / "wire" / "vectors"  # where the tests look for them, as they were compiled with this path
+VECTORS = ROOT / "wire" / "vectors"  # where the tests look for them: they were compiled with the path of the checkout
 
 EXAMPLES = """examples:
   tests/kernel/run.py                                  the kernel of Debian's linux-image-cloud-amd64

@@ -33,7 +33,7 @@ Table table_of_the_code() {
 
 // The rows of the table in `path` that begin with `before` an event's name: the last four columns of each.
 Table table_of_the_text(const std::string& path, const std::string& before) {
-  std::ifstream file(std::string(NETSUM_SOURCE_FOLDER) + "/" + path);
+  std::ifstream file(path);
   EXPECT_TRUE(file.is_open()) << path;
   Table table;
   for (std::string line; std::getline(file, line);) {
