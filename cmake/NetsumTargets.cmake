@@ -89,6 +89,7 @@ endfunction()
 # Tests are not optimised, which takes a third of their build time: they call optimised code. They share one precompiled
 # header of GoogleTest, which is compiled as executables are.
 if(NETSUM_BUILD_TESTS)
+  find_program(NETSUM_GOLD ld.gold)  # of binutils: it links a test in half of the time
   file(CONFIGURE OUTPUT netsum_test_headers.cc CONTENT "")
   add_library(netsum_test_headers OBJECT ${CMAKE_CURRENT_BINARY_DIR}/netsum_test_headers.cc)
   target_link_libraries(netsum_test_headers PRIVATE netsum_flags GTest::gmock)
@@ -135,6 +136,9 @@ function(netsum_test name)
   if(NOT TARGET ${ARG_BINARY})
     add_executable(${ARG_BINARY})
     target_link_libraries(${ARG_BINARY} PRIVATE netsum_flags GTest::gmock netsum_test_main)
+    if(NETSUM_GOLD)
+      target_link_options(${ARG_BINARY} PRIVATE -fuse-ld=gold)
+    endif()
     if(ARG_BUSY)
       target_compile_options(${ARG_BINARY} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
     else()
