@@ -18,11 +18,11 @@ constexpr Reading kReadings[] = {Reading::kInPlace, Reading::kNever};
 TEST(InPlace, SumsHaveTheBitsOfTheNetwork) {
   uint64_t seed = 100;
   // A part of a block, and several blocks, both with borders inside of chunks.
-  for (const size_t count : {size_t{40'001}, size_t{1'200'003}}) {
+  for (const size_t count : {size_t{40'001}, size_t{150'003}}) {
     for (const int ranks : {2, 8}) {
       const Reading reading = Reading::kInPlace;
       expect_reference<float>(DataType::kFloat32, ReduceOp::kAvg, ranks, count, ++seed, reading);
-      if (count > 1'000'000 && ranks == 8) continue;
+      if (count > 100'000 && ranks == 8) continue;
       expect_reference<uint16_t>(DataType::kBFloat16, ReduceOp::kSum, ranks, count, ++seed, reading);
       expect_reference<uint16_t>(DataType::kFloat16, ReduceOp::kAvg, ranks, count, ++seed, reading);
       expect_reference<int32_t>(DataType::kInt32, ReduceOp::kSum, ranks, count, ++seed, reading);
@@ -32,7 +32,7 @@ TEST(InPlace, SumsHaveTheBitsOfTheNetwork) {
 }
 
 TEST(InPlace, TensorsAnywhereInMemoryAndEmptyOnes) {
-  const std::vector<size_t> sizes = {0, 5001, 0, 0, 1, 90'000, 0, 33'333, 600'001, 0};
+  const std::vector<size_t> sizes = {0, 5001, 0, 0, 1, 90'000, 0, 33'333, 100'001, 0};
   run_ranks(3, [&](int r, Rank& rank) {
     rank.submit_first();
     std::vector<std::vector<float>> tensors;
@@ -213,9 +213,9 @@ void expect_moved(const Role& role, int ranks, size_t parts, size_t most, Readin
 
 TEST(HostCollectives, BytesArriveWhereTheyBelongAndNowhereElse) {
   for (const Reading reading : kReadings) {
-    for (const size_t most : {size_t{100}, size_t{70'001}, size_t{3'000'001}}) {
+    for (const size_t most : {size_t{100}, size_t{70'001}, size_t{400'001}}) {
       for (const int ranks : {3, 8}) {
-        if (most > 1'000'000 && ranks == 8) continue;
+        if (most > 100'000 && ranks == 8) continue;
         const auto parts = static_cast<size_t>(ranks);
         const int root = ranks - 1;
         const Ranks all = Ranks::every(), one = Ranks::one(root), own = Ranks::owners();
@@ -288,8 +288,8 @@ TEST(HostCollectives, ReduceScatterHasTheBitsOfAnAllReduceOfOneTensor) {
       expect_reduced<float>(DataType::kFloat32, role, 2, {10, 11}, in_place, reading);
       expect_reduced<float>(DataType::kFloat32, role, 4, {1000, 0, 359, 2001}, in_place, reading);
       expect_reduced<uint16_t>(DataType::kBFloat16, role, 3, {70'001, 3, 50'000}, in_place, reading);
-      expect_reduced<float>(DataType::kFloat32, role, 4, {170'001, 150'003, 1, 160'007}, in_place, reading);
-      expect_reduced<float>(DataType::kFloat32, role, 3, {700'001, 600'003, 650'005}, in_place, reading);
+      expect_reduced<float>(DataType::kFloat32, role, 4, {17'001, 15'003, 1, 46'007}, in_place, reading);
+      expect_reduced<float>(DataType::kFloat32, role, 3, {70'001, 60'003, 65'005}, in_place, reading);
       expect_reduced<int64_t>(DataType::kInt64, role, 3, {30'001, 40'003, 20'005}, in_place, reading);
       expect_reduced<int32_t>(DataType::kInt32, role, 8, std::vector<size_t>(8, 12'345), in_place, reading);
     }
@@ -320,7 +320,7 @@ TEST(HostCollectives, AChunkOnTheBorderOfTwoPartsIsReadBeforeItIsWritten) {
 
 TEST(HostCollectives, ReduceWritesAtTheRootAlone) {
   for (const Reading reading : kReadings) {
-    for (const size_t count : {size_t{100}, size_t{30'000}, size_t{700'001}}) {
+    for (const size_t count : {size_t{100}, size_t{10'000}, size_t{100'001}}) {
       const Role role = role_of(Collective::kReduce, Ranks::every(), Ranks::one(1), 1);
       expect_reduced<float>(DataType::kFloat32, role, 3, {count}, false, reading);
       expect_reduced<float>(DataType::kFloat32, role, 3, {count}, true, reading);
