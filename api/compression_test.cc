@@ -46,11 +46,12 @@ std::shared_ptr<const Compression> made(const CompressionOptions& options) {
   return std::move(compression).value();
 }
 
-// Of all ranks: what they have received in all steps, and what they still have in their residuals.
+// Of all ranks: what they have received in all steps, what they still have in their residuals, and the output of a first rank.
 struct Totals {
   std::vector<double> gradients = std::vector<double>(kCount, 0);
   std::vector<double> received = std::vector<double>(kCount, 0);
   std::vector<double> residuals = std::vector<double>(kCount, 0);
+  std::vector<std::vector<float>> first = std::vector<std::vector<float>>(kSteps);  // in each step
 };
 
 // What the ranks have received and what they still keep is all that they have had: nothing gets lost or is added.
@@ -84,14 +85,16 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
       {.method = "dcttopk", .k = 4, .block = 64},
       {.method = "dcttopk", .path = "gather", .k = 4, .block = 64},
   };
-  for (const CompressionOptions& options : methods) {
-    const auto compression = made(options);
-    SCOPED_TRACE(compression->describe());
-    std::mutex mutex;
-    Totals totals;
-    std::vector<std::vector<float>> first(kSteps);
-    job.run([&](Communicator& communicator) {
-      const int rank = communicator.rank();
+  std::vector<std::shared_ptr<const Compression>> compressions;
+  for (const CompressionOptions& options : methods) compressions.push_back(made(options));
+  std::mutex mutex;
+  std::vector<Totals> totals(compressions.size());
+  job.run([&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    for (size_t method = 0; method < compressions.size(); ++method) {
+      const auto& compression = compressions[method];
+      SCOPED_TRACE(compression->describe());
+      Totals& total = totals[method];
       const auto tensor = compression->tensor(7, kCount, rank, kRanks, kRows);
       CompressionBuffers buffers;
       for (int step = 0; step < kSteps; ++step) {
@@ -101,20 +104,24 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
             compressed_all_reduce(communicator, *compression, *tensor, input.data(), output.data(), buffers);
         ASSERT_TRUE(status.ok()) << status.to_string();
         const std::lock_guard lock(mutex);
-        for (size_t i = 0; i < kCount; ++i) totals.gradients[i] += input[i];
+        for (size_t i = 0; i < kCount; ++i) total.gradients[i] += input[i];
         if (rank == 0)
-          for (size_t i = 0; i < kCount; ++i) totals.received[i] += kRanks * static_cast<double>(output[i]);
-        auto& same = first[static_cast<size_t>(step)];
+          for (size_t i = 0; i < kCount; ++i) total.received[i] += kRanks * static_cast<double>(output[i]);
+        auto& same = total.first[static_cast<size_t>(step)];
         if (same.empty()) same = output;
         EXPECT_EQ(output, same) << "step " << step << ", rank " << rank;
       }
       const std::lock_guard lock(mutex);
       for (const CompressionState& part : tensor->state())
-        for (size_t i = 0; part.is_memory && i < kCount; ++i) totals.residuals[i] += part.values[i];
-    });
+        for (size_t i = 0; part.is_memory && i < kCount; ++i) total.residuals[i] += part.values[i];
+    }
+  });
+  for (size_t method = 0; method < compressions.size(); ++method) {
+    SCOPED_TRACE(compressions[method]->describe());
+    const Totals& total = totals[method];
     for (size_t i = 0; i < kCount; ++i)
-      ASSERT_NEAR(totals.received[i] + totals.residuals[i], totals.gradients[i],
-                  1e-2 * (options.memory.empty() ? 1e-3 : 1))
+      ASSERT_NEAR(total.received[i] + total.residuals[i], total.gradients[i],
+                  1e-2 * (methods[method].memory.empty() ? 1e-3 : 1))
           << i;
   }
 }
@@ -122,12 +129,15 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
 TEST_P(CompressionTest, AValueThatIsNotFiniteReachesAllRanks) {
   PlacedJob job(GetParam());
   std::map<std::string, double> values = {{"threshold", 0.5}};
+  std::vector<std::shared_ptr<const Compression>> compressions;
   for (const std::string_view method : compression_methods()) {
     CompressionOptions options{.method = std::string(method)};
     if (method == "threshold") options.threshold = values["threshold"];
-    const auto compression = made(options);
-    SCOPED_TRACE(compression->describe());
-    job.run([&](Communicator& communicator) {
+    compressions.push_back(made(options));
+  }
+  job.run([&](Communicator& communicator) {
+    for (const auto& compression : compressions) {
+      SCOPED_TRACE(compression->describe());
       const auto tensor = compression->tensor(1, kCount, communicator.rank(), kRanks);
       CompressionBuffers buffers;
       for (int step = 0; step < kSteps; ++step) {
@@ -141,8 +151,8 @@ TEST_P(CompressionTest, AValueThatIsNotFiniteReachesAllRanks) {
         // In the step behind it, nothing of it is left in any memory.
         EXPECT_EQ(finite, step != 1) << step;
       }
-    });
-  }
+    }
+  });
 }
 
 TEST_P(CompressionTest, LevelsOfACommonScale) {
