@@ -157,7 +157,7 @@ TEST(EngineThreadsOfJob, AllThreadsTakePartInCorrections) {
       4, options,
       [](int, std::unique_ptr<Communicator>& communicator) {
         // The ranks ask each other after every 2 048 chunks.
-        for (int step = 0; step < 60; ++step) sum_and_check(*communicator, 400'000);
+        for (int step = 0; step < 20; ++step) sum_and_check(*communicator, 400'000);
         const CommunicatorStats stats = communicator->stats();
         double all = 0;
         for (const auto& stripe : stats.stripes) all += stripe.share;

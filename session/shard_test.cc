@@ -63,7 +63,7 @@ TEST(ShardTest, SessionsInSequenceHaveNoLimit) {
 
 // Each session is a job of all ranks and one of each pair of ranks with the same place on their hosts.
 TEST(ShardTest, EightRanksPerHostRegroupAsOftenAsTheyLike) {
-  run_sessions(16, 16, embedded_options(),
+  run_sessions(16, 6, embedded_options(),
                [](CommunicatorOptions& options) { options.host = options.rank < 8 ? "low" : "high"; });
 }
 

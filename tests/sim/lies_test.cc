@@ -184,7 +184,7 @@ TEST(Lies, NoRackIsBelieved) {
 // Bits that flip on the way, in packets that have neither tag nor checksum: contributions, results, scales, headers, probes.
 TEST(Lies, WhatIsAlteredOnTheWayWithoutTagsIsNotBelieved) {
   uint64_t corrupted = 0, refused = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
     Scenario scenario = scenario_of(3);
     scenario.seed = seed;
     without_tags(&scenario);
@@ -197,8 +197,8 @@ TEST(Lies, WhatIsAlteredOnTheWayWithoutTagsIsNotBelieved) {
     for (const auto& job : report.jobs)
       for (const RankReport& rank : job) refused += rank.sums_refused;
   }
-  EXPECT_GT(corrupted, 300u);
-  EXPECT_GT(refused, 150u);
+  EXPECT_GT(corrupted, 100u);
+  EXPECT_GT(refused, 50u);
 }
 
 // A fault that does not repeat itself costs a retransmission. (False scales end the job: what a rank has agreed on, it has.)

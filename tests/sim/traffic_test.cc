@@ -151,7 +151,7 @@ TEST(Traffic, LossOnEveryLinkCostsLittleGoodput) {
   // packets, so with 1 % of loss every seventh step loses something.
   for (const int64_t delay_us : {100, 400}) {
     const auto time_us = [&](double loss) {
-      Scenario scenario = quiet_scenario(8, DataType::kFloat32, 360 * 3000);
+      Scenario scenario = quiet_scenario(8, DataType::kFloat32, 360 * 1500);
       scenario.payload_bytes = 1440;
       scenario.jobs[0].data_slots = 256;
       for (LinkOptions* link : {&scenario.worker_up, &scenario.worker_down}) {
@@ -286,7 +286,7 @@ TEST(Traffic, WrongSharesAreCorrected) {
 }
 
 TEST(Traffic, RightSharesStayGood) {
-  Scenario scenario = planned_for_equal_links(1, 60);
+  Scenario scenario = planned_for_equal_links(1, 25);
   const Report corrected = Simulation(scenario).run();
   EXPECT_EQ(corrected.first_problem(), "");
   scenario.balance_period = 0;
