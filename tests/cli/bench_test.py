@@ -32,21 +32,20 @@ class BenchTest(CommandTest):
             assert rank["link_bytes_sent"] > 0
 
     def test_other_collectives(self):
-        for collective in (
-            *("broadcast", "allgather", "gather", "scatter", "reduce", "reducescatter"),
-            *("barrier", "allgather+reducescatter"),
+        # Every one at one place or the other; api/collectives_test.cc has all of them at all places.
+        for collective, where in (
+            *(("broadcast", "--with-aggregator"), ("allgather", "--shared-memory"), ("gather", "--with-aggregator")),
+            *(("scatter", "--shared-memory"), ("reduce", "--with-aggregator"), ("reducescatter", "--shared-memory")),
+            *(("barrier", "--with-aggregator"), ("allgather+reducescatter", "--with-aggregator")),
         ):
             started = 2 if "+" in collective else 1
             size = () if collective == "barrier" else ("--bytes", "100004")
-            for where in (["--with-aggregator"], ["--shared-memory"]):
-                command = self.run_command(
-                    *("bench", collective, "--workers", 3, *size, "--iterations", 2, "--json", *where)
-                )
-                assert command.status == 0, command.text("err") + command.text("out")
-                report = json.loads(command.text("out"))
-                assert report["benchmark"] == collective
-                assert report["verified"]
-                assert report["results_verified"] == 3 * (2 + 2) * started
+            command = self.run_command("bench", collective, "--workers", 3, *size, "--iterations", 2, "--json", where)
+            assert command.status == 0, command.text("err") + command.text("out")
+            report = json.loads(command.text("out"))
+            assert report["benchmark"] == collective
+            assert report["verified"]
+            assert report["results_verified"] == 3 * (2 + 2) * started
         # What a collective that sums nothing has no use for.
         command = self.run_command("bench", "broadcast", "--workers", 2, "--op", "sum")
         assert command.status == 2
@@ -67,7 +66,7 @@ class BenchTest(CommandTest):
         for where in (["--with-aggregator"], ["--shared-memory"], []):
             # More ranks than cores: those that poll must let the others run.
             assert self.bench("--workers", 8, "--spin", "1s", *where)["verified"]
-        for spin in ("0", "1", "false", "true", "10ms"):
+        for spin in ("0", "10ms"):
             assert self.bench("--workers", 2, "--spin", spin)["verified"]
         for command in (["bench", "allreduce"], ["aggregator"]):
             for spin in ("-1", "2", "61s"):

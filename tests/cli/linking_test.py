@@ -1,5 +1,6 @@
 """The command holds the library's code once: linked in, and not loaded with libnetsum a second time."""
 
+import pathlib
 import re
 import subprocess
 
@@ -13,7 +14,10 @@ def output_of(*command):
 class LinkingTest(CommandTest):
     def test_every_function_of_the_library_is_there_once(self):
         libraries = re.findall(r"=> (/\S+)", output_of("ldd", NETSUM))
-        symbols = {file: output_of("nm", "-C", "--defined-only", file) for file in [NETSUM, *libraries]}
+        ours = [
+            file for file in libraries if b"netsum" in pathlib.Path(file).read_bytes()
+        ]  # others have no symbol of ours
+        symbols = {file: output_of("nm", "-C", "--defined-only", file) for file in [NETSUM, *ours]}
         for function in (
             "netsum::Communicator::connect",  # public
             "netsum::query_status",  # internal; the command calls it, too

@@ -250,10 +250,11 @@ class PlaceTest(CommandTest):
             command = self.place(tmp_path, SLURM, *(flags if "--rates" in flags or "--ranks" in flags else [*RATES]))
             assert command.status == 2 and words in command.text("err"), command.text("err")
 
-    def test_random_bytes_are_refused(self, tmp_path):
+    @pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.soak)])
+    def test_random_bytes_are_refused(self, tmp_path, count):
         rng = random.Random(SEED)
         sources = [SLURM, IBNETDISCOVER, KUEUE, self.output(tmp_path, SLURM, *RATES, "--convert", "topograph")]
-        for i in range(40):
+        for i in range(count):
             text = list(sources[i % len(sources)])
             for _ in range(rng.randint(1, 20)):
                 text[rng.randrange(len(text))] = chr(rng.randint(1, 126))

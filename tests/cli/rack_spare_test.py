@@ -145,7 +145,7 @@ class RackSpareTest(RackCommandTest):
         report = self.sum_over(2, *flags, "--iterations", 24)
         assert report["verified"]
         assert report["ranks"][0]["share_changes"] >= 1, report["ranks"][0]
-        report = self.sum_over(2, *flags, "--iterations", 15, "--shares", "planned")
+        report = self.sum_over(2, *flags, "--iterations", 6, "--shares", "planned")
         assert report["verified"]
         assert report["ranks"][0]["share_changes"] == 0
 

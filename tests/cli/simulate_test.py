@@ -7,16 +7,16 @@ from harness import CommandTest
 
 class SimulateTest(CommandTest):
     def test_runs_and_reports_what_was_injected(self):
-        command = self.run_command("simulate", "--runs", "300", "--jobs", "2", "--twice")
+        command = self.run_command("simulate", "--runs", "100", "--jobs", "2", "--twice")
         assert command.status == 0, command.text("out")
-        assert "300 runs in" in command.text("out")
+        assert "100 runs in" in command.text("out")
         assert "nothing wrong" in command.text("out")
         for count in ("lost", "corrupted", "partitions", "worker crashes", "restarts", "summed right"):
             assert re.search(r"[1-9]\d* (\w+ )*" + count, command.text("out"))
 
     def test_the_hash_of_all_runs_does_not_depend_on_threads(self):
         def traces(*arguments):
-            command = self.run_command("simulate", "--runs", "250", *arguments)
+            command = self.run_command("simulate", "--runs", "80", *arguments)
             return re.search(r"traces +hash ([0-9a-f]{16})", command.text("out")).group(1)
 
         assert traces("--jobs", "1") == traces("--jobs", "2")
