@@ -1,4 +1,5 @@
-"""HF Accelerate and PyTorch Lightning from PyPI train with netsum as with Gloo, by the scripts of examples/training."""
+"""HF Accelerate and PyTorch Lightning from PyPI train with netsum as with Gloo, by torchrun and the scripts of examples/training.
+tests/torch/test_frameworks.py has a short form of it."""
 
 import pathlib
 import re
@@ -38,15 +39,11 @@ def loss_in(text):
     return float(re.search(r"\bloss (\d+\.\d+)", text).group(1))
 
 
-# Each is three interpreters that import torch and a framework: 20 s of processor time.
-@pytest.mark.parametrize("name", ["with_accelerate.py", pytest.param("with_lightning.py", marks=pytest.mark.soak)])
-def test_trains(name):
-    said = train(name, "netsum")
-    assert "summed" in said, said
-    assert loss_in(said) < 0.5, "nothing was learned"
-
-
+# Each is six interpreters that import torch and a framework: 40 s of processor time.
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ["with_accelerate.py", "with_lightning.py"])
 def test_trains_as_with_gloo(name):
-    assert loss_in(train(name, "netsum")) == pytest.approx(loss_in(train(name, "gloo")), rel=0.02, abs=0.001)
+    said = train(name, "netsum")
+    assert "summed" in said, said
+    assert loss_in(said) < 0.5, "nothing was learned"
+    assert loss_in(said) == pytest.approx(loss_in(train(name, "gloo")), rel=0.02, abs=0.001)
