@@ -7,10 +7,12 @@ raw_frames.py receive INTERFACE COUNT                      says `ready`, then pr
 import struct
 import sys
 
-from scapy.all import get_if_addr, get_if_hwaddr, getmacbyip, sendp, sniff
+# Not from scapy.all, which takes a second longer to import.
+from scapy.arch import get_if_addr, get_if_hwaddr
 from scapy.layers.inet import IP, UDP, IPOption_NOP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrHopByHop
-from scapy.layers.l2 import Dot1AD, Dot1Q, Ether
+from scapy.layers.l2 import Dot1AD, Dot1Q, Ether, getmacbyip
+from scapy.sendrecv import sendp, sniff
 
 PATIENCE_S = 30
 # In the IPv4 identification of every frame, or the flow label of IPv6: known again at the receiver.
