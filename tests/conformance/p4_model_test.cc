@@ -1,6 +1,7 @@
 // The model of the P4 pipeline against the golden vectors, and against the slot machine on random packets.
 #include <gtest/gtest.h>
 
+#include "src/base/soak.h"
 #include "tests/conformance/p4_run.h"
 #include "tests/conformance/random_packets.h"
 #include "tests/conformance/reference_dataplane.h"
@@ -38,11 +39,11 @@ void expect_as_the_reference(int runs, uint32_t payload_bytes) {
 }
 
 TEST(P4Model, RandomPacketsAsTheReference) {
-  expect_as_the_reference(100, 96);
+  expect_as_the_reference(soak() ? 3'000 : 100, 96);
 }
 
 TEST(P4Model, RandomPacketsOfSeveralPassesAsTheReference) {
-  expect_as_the_reference(60, 1024);
+  expect_as_the_reference(soak() ? 2'000 : 60, 1024);
 }
 
 }  // namespace
