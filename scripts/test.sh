@@ -14,7 +14,8 @@ ctest_which=(--label-exclude '^soak$')
 # Runs of pytest. The tests of the package fork their ranks, which is not safe in a process with threads, such as
 # the workers of pytest-xdist: they are several processes of pytest instead. The files of `failure_tests` mostly wait, for
 # deadlines and for processes to start; those of `training_tests` compute.
-command_tests=(-n "$jobs" scripts tests/mutation tests/cli)
+command_tests=(-n "$((2 * jobs))" scripts tests/mutation tests/cli)  # half of their time they wait
+link_tests=(-n "$jobs" tests/cli)  # those that are marked as measuring rates of links
 torch_tests=(tests/torch)
 training_tests=(tests/torch/test_{compress,compress_gather,compress_sharded,control,local_updates,one_bit_adam,sharded_training,training}.py)
 failure_tests=(tests/torch/test_{compress_failures,errors,exit,failures,interruption,store}.py)
@@ -24,17 +25,17 @@ case "$what" in
   all) ;;
   check)
     ctest_which=(--label-regex '^(unit|conformance|sim|lint)$' --label-exclude '^soak$')
-    command_tests=(scripts)
+    command_tests=(scripts) link_tests=()
     torch_tests=() rack_tests=()
     export NETSUM_SIM_RUNS=${NETSUM_SIM_RUNS:-500} ;;
   soak)
     ctest_which=(--label-regex '^soak$')
-    command_tests=()
+    command_tests=() link_tests=()
     soak_only=${NETSUM_SOAK_ONLY:-.}
     export NETSUM_SOAK=1 ;;
   asan | tsan)
     preset=$what
-    command_tests=(-n "$jobs" tests/cli)
+    command_tests=(-n "$jobs" tests/cli) link_tests=()
     torch_tests=() rack_tests=() ;;
   *)
     sed -n '2,7p' "$0" >&2
@@ -121,10 +122,11 @@ export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1:suppressions=$PWD/tests/tsan.supp"
 
 pytest=(.venv/bin/python -m pytest -q)
-# run_pytest HOW NAME ARGUMENTS...: HOW is `run` or `run_beside`. Without the soak tests.
+# run_pytest HOW NAME ARGUMENTS...: HOW is `run` or `run_beside`. The tests whose marks are as `which` says.
+which="not soak"
 run_pytest() {
   printf '%s\n' "${@:3}" > "$results/$2.arguments"
-  "$1" "$2" "${pytest[@]}" -m "not soak" -o cache_dir="$results/cache-$2" "${@:3}" --junitxml "$results/$2.xml"
+  "$1" "$2" "${pytest[@]}" -m "$which" -o cache_dir="$results/cache-$2" "${@:3}" --junitxml "$results/$2.xml"
 }
 # Writes the names of all soak tests to soak-tests.txt, and chooses those that match.
 choose_soak_tests() {
@@ -150,22 +152,29 @@ choose_soak_tests() {
 }
 if [ "$what" = soak ]; then choose_soak_tests; fi
 
+if [ ${#torch_tests[@]} -gt 0 ]; then
+  run_pytest run_beside failures "${failure_tests[@]}"  # beside ctest, whose tests compute more
+fi
 if [ ${#ctest_which[@]} -gt 0 ]; then
   step "C++ tests, fuzzers, models, installation, layout (ctest)"
   ctest --preset "$preset" "${ctest_which[@]}" --show-only=json-v1 > "$results/ctest.json"
   # Most tests wait for deadlines and other threads; one that keeps a core busy counts as three (netsum_test BUSY).
   run ctest ctest --preset "$preset" "${ctest_which[@]}" -j "$((3 * jobs))" --output-junit "$results/ctest.xml"
 fi
-# Alone, since it measures links and processes.
+wait_for_all
 if [ ${#command_tests[@]} -gt 0 ]; then
   step "command and scripts (pytest)"
+  if [ ${#link_tests[@]} -gt 0 ]; then
+    which="measures and not soak" run_pytest run links "${link_tests[@]}"
+    which="not measures and not soak"
+  fi
   run_pytest run command "${command_tests[@]}"
+  which="not soak"
 fi
 if [ ${#torch_tests[@]} -gt 0 ]; then
   step "Python package beside demo, benchmarks, chaos and installed packages (pytest)"
   run_pytest run_beside torch "${torch_tests[@]}" "${training_tests[@]/#/--ignore=}" "${failure_tests[@]/#/--ignore=}"
   run_pytest run_beside training "${training_tests[@]}"
-  run_pytest run_beside failures "${failure_tests[@]}"
   run_pytest run_beside racks "${rack_tests[@]}"
   wait_for_all
 fi

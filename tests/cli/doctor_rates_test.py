@@ -16,6 +16,7 @@ def bits(text):
     return float(number) * {"k": 1e3, "M": 1e6, "G": 1e9}[unit]
 
 
+@pytest.mark.measures
 class DoctorRatesInARackTest(RackCommandTest):
     def start_agents(self, count):
         addresses = []

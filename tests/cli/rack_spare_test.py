@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import pytest
 from rack_harness import RackCommandTest
 
 
@@ -137,6 +138,7 @@ class RackSpareTest(RackCommandTest):
         assert abs(best["s_per_gigabyte"] - 800) < 1, "8 Gbit at 10 Mbit/s, once for the whole rack"
         assert "because of uplink of sw1" in plan["warning"]
 
+    @pytest.mark.measures
     def test_a_wrong_rate_is_corrected(self):
         """The spare host declares 200 Mbit/s, and its link has 50: its share of one half holds back the shards."""
         self.up("--workers", 2, "--rate", "200mbit", "--spare", 1, "--no-switch-aggregator")
