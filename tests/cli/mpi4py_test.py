@@ -49,7 +49,7 @@ class TestMpi4py(CommandTest):
 
     def test_collectives(self, suite):
         """On one host, blocking ones of buffers."""
-        tests, taken = self.run_suite(suite, 2, "-i", r"cco_buf\.py", limit_s=LIMIT_S)
+        tests, taken = self.run_suite(suite, 3, "-i", r"cco_buf\.py", limit_s=LIMIT_S)
         assert tests > 30
         assert taken > 300
 
