@@ -13,6 +13,7 @@ from netsum.torch._C import Error, check_compressor, compression_methods
 from netsum.torch._compress import Compression, compress, compression_hook, reshard_compression_states
 from netsum.torch._compressor import Compressor
 from netsum.torch._hooks import EmbeddingRows, ddp_hook, sparse_ddp_hook
+from netsum.torch._overlap import OverlappedOptimizer
 from netsum.torch._regroup import regroup
 from netsum.torch._sparse import sparse_all_reduce
 
@@ -21,6 +22,7 @@ __all__ = [
     "Compressor",
     "EmbeddingRows",
     "Error",
+    "OverlappedOptimizer",
     "check_compressor",
     "compress",
     "compression_hook",
