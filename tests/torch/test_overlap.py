@@ -36,13 +36,14 @@ class Model(nn.Module):
         self.attention = nn.MultiheadAttention(32, 2, batch_first=True)  # does not call its out_proj
         self.scales = nn.ParameterList([nn.Parameter(torch.ones(32)) for _ in range(2)])
         self.weighted = nn.utils.weight_norm(nn.Linear(32, 32))
+        self.norm = nn.BatchNorm1d(5)  # with buffers, which DDP broadcasts
         self.rare = nn.Linear(32, 32)
         self.last = nn.Linear(32, 16)
         self.tied = nn.Linear(16, 32)
         self.tied.weight = self.first.weight
 
     def forward(self, x, rare=False):
-        y = self.first(x)
+        y = self.norm(self.first(x))
         y = y + self.attention(y, y, y, need_weights=False)[0] * self.scales[0]
         y = torch.tanh(self.weighted(y) + self.scales[1])
         return self.last(self.rare(y) if rare else y) @ self.tied.weight.T + self.tied.bias
@@ -67,10 +68,10 @@ class Late(queue.SimpleQueue):
         return True
 
 
-def train(rank, overlaps, make=OPTIMIZERS["adamw"], *, use=None, rare=None, hook=None, **ddp_options):
+def train(rank, overlaps, make=OPTIMIZERS["adamw"], *, use=None, rare=None, hook=None, make_hook=None, **ddp_options):
     """Returns the losses of STEPS steps and the weights, with a scheduler, and an evaluation in the middle.
 
-    use: what to do in the place of a step's backward pass. rare: (rank, step) for which some parameters have a gradient.
+    use: what to do in the place of a step's backward pass. make_hook(model): of OverlappedOptimizer. rare: (rank, step) for which some parameters have a gradient.
     """
     if rare is None:
         module = Model()
@@ -80,7 +81,8 @@ def train(rank, overlaps, make=OPTIMIZERS["adamw"], *, use=None, rare=None, hook
     model = DistributedDataParallel(module, bucket_cap_mb=0.0001, **ddp_options)
     optimizer = make(groups_of(model))
     if overlaps:
-        optimizer = OverlappedOptimizer(model, optimizer, hook=hook and (None, hook))
+        own_hook = make_hook(model) if make_hook else hook and (None, hook)
+        optimizer = OverlappedOptimizer(model, optimizer, hook=own_hook)
         if overlaps == "late":
             optimizer._arrivals = Late()
     elif hook:

@@ -14,6 +14,7 @@ from netsum.torch._compress import Compression, compress, compression_hook, resh
 from netsum.torch._compressor import Compressor
 from netsum.torch._hooks import EmbeddingRows, ddp_hook, sparse_ddp_hook
 from netsum.torch._overlap import OverlappedOptimizer
+from netsum.torch._priority import Priorities, prioritise, priority_hook
 from netsum.torch._regroup import regroup
 from netsum.torch._sparse import sparse_all_reduce
 
@@ -23,6 +24,7 @@ __all__ = [
     "EmbeddingRows",
     "Error",
     "OverlappedOptimizer",
+    "Priorities",
     "check_compressor",
     "compress",
     "compression_hook",
@@ -31,6 +33,8 @@ __all__ = [
     "describe",
     "error",
     "overlap_fsdp",
+    "prioritise",
+    "priority_hook",
     "regroup",
     "reshard_compression_states",
     "sparse_all_reduce",

@@ -45,7 +45,7 @@ class OverlappedOptimizer(torch.optim.Optimizer):
         self._hook_state, self._reduce = hook if hook is not None else (model.process_group, _sum)
         # Plain DDP multiplies gradients by this before it sums them; with a hook, the hook computes the mean.
         self._factor = 1.0 / dist.get_world_size(model.process_group) if hook is None else None
-        self._timeout_s = _timeout_of(model.process_group) + _GRACE_S if timeout_s is None else timeout_s
+        self._timeout_s = timeout_of(model.process_group) + _GRACE_S if timeout_s is None else timeout_s
         # DDP's own sum of which parameters were used comes after the buckets, and backward() waits for it. So there is
         # nothing to gain, and a parameter of a module that is not called may be in use or not.
         self._waits_at_start = model.find_unused_parameters
@@ -424,7 +424,8 @@ def _sum(group, bucket):
     return dist.all_reduce(bucket.buffer(), group=group, async_op=True).get_future()
 
 
-def _timeout_of(group):
+def timeout_of(group):
+    """The timeout of a process group, in seconds."""
     backend = group._get_backend(torch.device("cpu"))
     backend = getattr(backend, "wrapped_pg", backend)
     timeout = getattr(backend, "timeout", None) or backend.options._timeout
