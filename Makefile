@@ -25,6 +25,9 @@ bench: build ## Measure a case: CASE=loss BENCH_FLAGS="--rounds 1" (root; withou
 	@scripts/install_wheel.sh
 	@.venv/bin/python -m netsum_bench $(or $(CASE),rack) $(BENCH_FLAGS)
 
+bench-%: # make bench-schedules: the case "schedules"
+	@$(MAKE) bench CASE=$*
+
 results: build ## Run the benchmarks; tables and plots in build/results (root; ONLY=rack,loss BUDGET=minutes FULL=1 PUBLISH=1)
 	@scripts/install_wheel.sh
 	@.venv/bin/python -m netsum_bench.results $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(FULL),--full) $(if $(PUBLISH),--publish)

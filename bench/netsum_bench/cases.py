@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import os
 
-from netsum_bench.labs import commands, groups, jobs, profile, racks, sparse, training
+from netsum_bench.labs import commands, groups, jobs, profile, racks, schedules, sparse, training
 from netsum_bench.runner import Case
 from netsum_bench.sparse_inputs import DENSITIES, OVERLAPS, SELECTIONS, UNITS
 from netsum_bench.systems import COMPRESSED, SYSTEMS
@@ -528,6 +528,25 @@ IN_ORDER = [
         quick=axes(steps=training.HOOKS_TURN),
         tables={"hooks": columns.HOOKS},
         needs=("package",),
+    ),
+    Case(
+        "schedules",
+        "What do schedules of computation and communication gain over DDP?",
+        schedules.schedules,
+        axes(workers=2, percent=[25, 50, 100, 200], steps=16, rounds=5, system=schedules.SYSTEMS),
+        place=("workers",),
+        minutes=15,
+        help={
+            "percent": "that sums of gradients take of the time of computation",
+            "steps": "batches of a turn, an even number",
+        },
+        shows="batch_ms",
+        unit="ms a batch",
+        key=("workers", "percent", "round", "system"),
+        quick=axes(percent=[100], rounds=2),
+        tables={"schedules": schedules.table},
+        needs=("netsum", "root", "package"),
+        only_full=True,
     ),
     Case(
         "groups",

@@ -6,7 +6,7 @@ import pytest
 from bench_harness import namespaces, needs_package, needs_root, run_bench
 from netsum_bench import records
 from netsum_bench.cases import CASES
-from netsum_bench.labs import jobs, racks, sparse, training
+from netsum_bench.labs import jobs, racks, schedules, sparse, training
 from netsum_bench.tables import racks as tables
 
 soak = pytest.mark.soak
@@ -211,6 +211,19 @@ def test_hooks(tmp_path):
         (load, hook) for load in ("quiet", "busy") for hook in ("Python", "C++")
     }
     assert all(len(r["step_ms"]) == 5 and min(r["step_ms"]) > 0 for r in found)
+
+
+@soak
+@needs_root
+@needs_package
+def test_schedules(tmp_path):
+    flags = ("--percent", 100, "--steps", 4, "--rounds", 1)
+    found, _, said = measured(tmp_path, "schedules", *flags, key="system")
+    assert {r["system"] for r in found} == set(schedules.SYSTEMS)
+    loss = {r["system"]: r["loss"] for r in found}
+    for backend in schedules.BACKENDS:
+        assert loss[f"{backend} overlapped"] == loss[f"{backend} prioritised"] == loss[f"{backend} DDP"]
+    assert "| 100 % | netsum | DDP |" in said
 
 
 @soak

@@ -4,7 +4,7 @@ import pytest
 from bench_harness import cells, rows_of
 from netsum_bench import report
 from netsum_bench.cases import CASES
-from netsum_bench.labs import commands, training
+from netsum_bench.labs import commands, schedules, training
 from netsum_bench.tables import controller, micro, racks
 from netsum_bench.tables.columns import (
     FAILURES,
@@ -409,3 +409,24 @@ def test_a_run_in_which_all_failed_has_tables(name):
         for table in case.tables.values():
             assert isinstance(table(records), str)
         assert all(isinstance(plot, str) for plot in (case.plots(records) if case.plots else []))
+
+
+def test_schedules_are_compared_with_ddp_over_the_same_backend():
+    def of(system, batch_ms, predicted, percent=100):
+        one = {"workers": 2, "percent": percent, "system": system, "batch_ms": batch_ms, "predicted": predicted}
+        return {**one, "rate": "80mbit", "network_share": 1.02, "loss": 0.5}
+
+    found = [
+        of("netsum DDP", [40.0], 1.0),
+        of("netsum DDP", [44.0], 1.0),
+        of("netsum delayed", [30.0], 1.333),
+        of("gloo overlapped", [50.0], None),  # without DDP beside it
+        of("netsum DDP", [20.0], 1.0, percent=25),
+        {"workers": 2, "percent": 50, "system": "gloo DDP", "failed": "it hung"},
+    ]
+    assert list(map(cells, schedules.table(found).splitlines()[2:])) == [
+        ["25 %", "netsum", "DDP", "links of 80 Mbit/s", "102 %", "20.0 [20.0 - 20.0]", "1.00", "1.00"],
+        ["100 %", "netsum", "DDP", "links of 80 Mbit/s", "102 %", "42.0 [40.4 - 43.6]", "1.00", "1.00"],
+        ["100 %", "netsum", "delayed", "links of 80 Mbit/s", "102 %", "30.0 [30.0 - 30.0]", "1.40", "1.33"],
+        ["100 %", "gloo", "overlapped", "links of 80 Mbit/s", "102 %", "50.0 [50.0 - 50.0]", "", ""],
+    ]
