@@ -8,7 +8,7 @@ import netsum.torch
 import pytest
 import ranks
 import torch.distributed as dist
-from netsum.torch import OverlappedOptimizer
+from netsum.torch import Compression, OverlappedOptimizer, compression_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
@@ -68,10 +68,11 @@ class Late(queue.SimpleQueue):
         return True
 
 
-def train(rank, overlaps, make=OPTIMIZERS["adamw"], *, use=None, rare=None, hook=None, make_hook=None, **ddp_options):
+def train(rank, overlaps, make=OPTIMIZERS["adamw"], *, use=None, rare=None, make_hook=None, **ddp_options):
     """Returns the losses of STEPS steps and the weights, with a scheduler, and an evaluation in the middle.
 
-    use: what to do in the place of a step's backward pass. make_hook(model): of OverlappedOptimizer. rare: (rank, step) for which some parameters have a gradient.
+    use: what to do in the place of a step's backward pass. make_hook(model): a state and a communication hook. rare:
+    (rank, step) for which some parameters have a gradient.
     """
     if rare is None:
         module = Model()
@@ -80,13 +81,13 @@ def train(rank, overlaps, make=OPTIMIZERS["adamw"], *, use=None, rare=None, hook
         module, ddp_options = Model(), {"find_unused_parameters": True, **ddp_options}
     model = DistributedDataParallel(module, bucket_cap_mb=0.0001, **ddp_options)
     optimizer = make(groups_of(model))
+    hook = make_hook(model) if make_hook else None
     if overlaps:
-        own_hook = make_hook(model) if make_hook else hook and (None, hook)
-        optimizer = OverlappedOptimizer(model, optimizer, hook=own_hook)
+        optimizer = OverlappedOptimizer(model, optimizer, hook=hook)
         if overlaps == "late":
             optimizer._arrivals = Late()
     elif hook:
-        model.register_comm_hook(None, hook)
+        model.register_comm_hook(*hook)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
     losses = []
 
@@ -195,7 +196,8 @@ def test_same_bits_as_ddp_over_gloo():
 
 def test_hooks_sum_the_buckets():
     def on_rank(rank):
-        compare(rank, hook=netsum.torch.ddp_hook)
+        compare(rank, make_hook=lambda model: (None, netsum.torch.ddp_hook))
+        compare(rank, make_hook=lambda model: (Compression(model, "topk", ratio=0.1, min_elements=1), compression_hook))
 
     ranks.run(on_rank, world_size=2)
 
