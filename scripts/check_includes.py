@@ -20,6 +20,7 @@ API = "include/netsum"
 DOORS = {
     API: [],
     "src/base": [API],
+    "src/bursts": [API, "src/base"],
     "wire": [API],
     "src/kernels": [API, "src/base", "wire"],
     "src/sparse": [API, "src/base", "src/kernels"],
