@@ -119,6 +119,7 @@ DOORS = {
     "tools/netsum": [
         API,
         "src/base",
+        "src/bursts",
         "src/net",
         "src/net/udp",
         "src/net/af_xdp",

@@ -10,6 +10,8 @@
 #ifndef NETSUM_SRC_BURSTS_BURSTS_H_
 #define NETSUM_SRC_BURSTS_BURSTS_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>

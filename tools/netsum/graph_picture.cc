@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tools/netsum/graph_report.h"
+#include "tools/netsum/html.h"
 
 namespace netsum::tool {
 namespace {
@@ -111,22 +112,6 @@ std::string drawing(const GraphReport& report) {
   return svg + "</svg>\n";
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string graph_dot(const GraphReport& report) {
@@ -170,7 +155,7 @@ std::string graph_html(const GraphReport& report) {
   } else {
     page += fmt::format("<p>The graph has more than {} vertices and is not drawn.</p>\n", kMostDrawn);
   }
-  return page + "<pre>" + escaped(graph_text(report)) + "</pre>\n</body></html>\n";
+  return page + "<pre>" + html_escaped(graph_text(report)) + "</pre>\n</body></html>\n";
 }
 
 }  // namespace netsum::tool

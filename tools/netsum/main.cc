@@ -69,6 +69,7 @@ int run(int argc, char** argv) {
   std::vector<std::unique_ptr<Subcommand>> commands;
   commands.push_back(make_aggregator_command(app));
   commands.push_back(make_bench_command(app, command_line(argc, argv)));
+  commands.push_back(make_bursts_command(app));
   commands.push_back(make_compression_command(app));
   commands.push_back(make_doctor_command(app));
   commands.push_back(make_place_command(app));

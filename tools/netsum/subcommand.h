@@ -20,6 +20,7 @@ class Subcommand {
 
 std::unique_ptr<Subcommand> make_aggregator_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_bench_command(CLI::App& root, std::string command_line);
+std::unique_ptr<Subcommand> make_bursts_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_compression_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_doctor_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_place_command(CLI::App& root);

@@ -1,0 +1,87 @@
+// netsum bursts: how bursty logged traffic is, and what backlog it needs.
+#include <cstdio>
+
+#include "src/base/text.h"
+#include "tools/netsum/burst_report.h"
+#include "tools/netsum/exit_codes.h"
+#include "tools/netsum/flags.h"
+#include "tools/netsum/plan_graph.h"
+#include "tools/netsum/subcommand.h"
+
+namespace netsum::tool {
+namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  netsum bursts packets.jsonl\n"
+    "  netsum bursts packets.jsonl --rate 10gbit --page bursts.html\n"
+    "  tcpdump -i eth0 -s 96 -w eth0.pcap udp && netsum bursts eth0.pcap\n"
+    "  netsum bursts eth0.pcap --filter 'udp and dst host 10.0.0.9' --by source --rate 100mbit\n"
+    "  netsum bursts eth0.pcap --split --json | jq '.streams[].backlog'\n"
+    "\n"
+    "A log has a packet on each line:\n"
+    "  {\"t\": 1000, \"bytes\": 1514, \"port\": \"eth0\", \"dir\": \"in\"}\n"
+    "t: nanoseconds of any clock that does not step, when its last bit came; bytes: of the frame. port and "
+    "dir may be\n"
+    "missing; \"packets\": n stands for n packets that came together.\n"
+    "\n"
+    "docs/performance.md says what the figures mean.\n"
+    "Exit status: 0 done; 2 the file or the command line is wrong; 3 the page cannot be written.";
+
+class BurstsCommand : public Subcommand {
+ public:
+  explicit BurstsCommand(CLI::App& root) {
+    app_ = root.add_subcommand(
+        "bursts", "Show how bursty traffic is, and what backlog it needs, from a log or capture");
+    app_->add_option("file", file_, "Log of packets (JSON lines), or a capture (pcap, pcapng)")->required();
+    add_parsed(*app_, "--rate", options_.bits_per_s, parse_rate, "Rate of each port's link, such as 10gbit");
+    add_microseconds("--gap-us", options_.gap_ns, "A burst ends where nothing comes for longer");
+    add_microseconds("--bin-us", options_.bin_ns, "Width of bins, for periods and synchronised bins");
+    app_->add_option("--filter", capture_.filter, "Of a capture: only these packets, in tcpdump's language");
+    app_->add_option("--by", capture_.by, "Of a capture: a stream for each IP address that is its packets'")
+        ->check(CLI::IsMember({"none", "source", "destination"}))
+        ->capture_default_str();
+    app_->add_option("--mtu", capture_.mtu,
+                     "Of a capture: longer IP packets are units of segmentation offload")
+        ->check(CLI::Range(576, 65535))
+        ->capture_default_str();
+    app_->add_flag("--split", capture_.split, "Of a capture: split such units into frames of this MTU");
+    app_->add_flag("--json", json_, "Print the report as JSON");
+    app_->add_option("--page,--html", page_, "Also write a page with curves to this file");
+    app_->footer(kExamples);
+  }
+
+  bool chosen() const override { return app_->parsed(); }
+
+  int run() override {
+    const BurstReport report = burst_report(printable(file_), load_burst_log(file_, capture_), options_);
+    const std::string text =
+        json_ ? bursts_json(report).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n"
+              : bursts_text(report);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return page_.empty() ? kExitOk : write_picture(page_, bursts_html(report));
+  }
+
+ private:
+  void add_microseconds(const std::string& flag, int64_t& ns, const std::string& what) {
+    app_->add_option_function<int64_t>(
+            flag, [&ns](const int64_t& us) { ns = us * 1000; }, what)
+        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
+        ->default_str(std::to_string(ns / 1000));
+  }
+
+  CLI::App* app_;
+  std::string file_;
+  CaptureOptions capture_;
+  BurstOptions options_;
+  bool json_ = false;
+  std::string page_;
+};
+
+}  // namespace
+
+std::unique_ptr<Subcommand> make_bursts_command(CLI::App& root) {
+  return std::make_unique<BurstsCommand>(root);
+}
+
+}  // namespace netsum::tool
