@@ -1,10 +1,12 @@
 """netsum bursts: logs and captures with known figures, and files that are wrong."""
 
 import json
+import signal
 import struct
 
 import pytest
 from harness import CommandTest
+from rack_harness import RackCommandTest
 
 US, MS = 1_000, 1_000_000
 ETHERNET, RAW, SLL, SLL2, BLUETOOTH = 1, 101, 113, 276, 201
@@ -224,3 +226,42 @@ class BurstsTest(CommandTest):
         command = self.run_command("bursts", str(tmp_path / "missing"))
         assert command.status == 2
         assert "No such file" in command.text("err")
+
+
+class RackBurstsTest(RackCommandTest):
+    def test_every_frame_on_the_links_of_a_rack(self):
+        self.up("--workers", 2, "--rate", "100mbit", "--loss", "0")
+        before = {link["id"]: link["packets_passed"] for link in self.status()["links"]}
+        capture = self.start(
+            *("bursts", "--rack", self.name, "--for", "60s", "--rate", "100mbit", "--json"),
+            environment=self.environment,
+        )
+        capture.wait_for("capturing")
+        report = self.sum_over(2, "--bytes", "1Mi", "--iterations", 2)
+        assert report["verified"]
+        capture.process.send_signal(signal.SIGINT)
+        assert capture.end() == 0, capture.text("err")
+        after = {link["id"]: link["packets_passed"] for link in self.status()["links"]}
+        bursts = json.loads(capture.text("out"))
+        streams = {(stream["port"], stream["direction"]): stream for stream in bursts["streams"]}
+        assert set(streams) == {(port, direction) for port in ("w0", "w1") for direction in ("in", "out")}
+        for port in ("w0", "w1"):
+            captured = sum(streams[port, direction]["packets"] for direction in ("in", "out"))
+            # Frames between the two counts may come before or after the capture.
+            assert captured <= after[port] - before[port]
+            for direction in ("in", "out"):
+                assert streams[port, direction]["bytes"] > 2 << 20
+                assert streams[port, direction]["packets"] > 2 * (1 << 20) / 1440
+                assert streams[port, direction]["envelope"][0]["bytes"] >= 1514
+        again = self.run_command("bursts", "--rack", self.name, "--for", "100ms", environment=self.environment)
+        assert again.status in (0, 2), again.text("err")
+        assert again.text("out") or "no packets" in again.text("err")
+
+    def test_racks_that_cannot_be_captured(self):
+        missing = self.run_command("bursts", "--rack", "none", environment=self.environment)
+        assert missing.status == 2
+        assert "no rack 'none'" in missing.text("err")
+        self.up("--workers", 1)
+        plain = self.run_command("bursts", "--rack", self.name, environment=self.environment)
+        assert plain.status == 2
+        assert "--loss 0" in plain.text("err")

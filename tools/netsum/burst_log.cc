@@ -71,9 +71,18 @@ class LineReader {
 
 void BurstLogBuilder::add(const std::string& where, const std::string& port, const std::string& direction,
                           int64_t at_ns, uint64_t bytes, uint64_t packets) {
-  if (at_ns < latest_ns_) {
+  const auto [known, fresh] = number_.try_emplace({port, direction}, log_.streams.size());
+  if (fresh) {
+    if (log_.streams.size() == kMostStreams)
+      throw UsageError(fmt::format("{}: {}: more than {} ports; filter the packets, or log fewer ports",
+                                   file_, where, kMostStreams));
+    log_.streams.push_back({port, direction, {}, 0});
+    latest_ns_.push_back(at_ns);
+  }
+  int64_t& latest_ns = latest_ns_[known->second];
+  if (at_ns < latest_ns) {
     // Both may be far from 0; their difference then does not fit, and is no small disorder either.
-    const uint64_t back = static_cast<uint64_t>(latest_ns_) - static_cast<uint64_t>(at_ns);
+    const uint64_t back = static_cast<uint64_t>(latest_ns) - static_cast<uint64_t>(at_ns);
     if (back > static_cast<uint64_t>(kMostDisorderNs))
       throw UsageError(
           fmt::format("{}: {}: the time is {:.6f} s before that of an earlier packet, so the clock was set "
@@ -83,14 +92,7 @@ void BurstLogBuilder::add(const std::string& where, const std::string& port, con
     ++out_of_order_;
     most_disorder_ns_ = std::max(most_disorder_ns_, static_cast<int64_t>(back));
   }
-  latest_ns_ = std::max(latest_ns_, at_ns);
-  const auto [known, fresh] = number_.try_emplace({port, direction}, log_.streams.size());
-  if (fresh) {
-    if (log_.streams.size() == kMostStreams)
-      throw UsageError(fmt::format("{}: {}: more than {} ports; filter the packets, or log fewer ports",
-                                   file_, where, kMostStreams));
-    log_.streams.push_back({port, direction, {}, 0});
-  }
+  latest_ns = std::max(latest_ns, at_ns);
   BurstStream& stream = log_.streams[known->second];
   stream.log.push_back({at_ns, bytes});
   stream.packets += packets;

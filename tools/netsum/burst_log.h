@@ -3,12 +3,14 @@
 #define NETSUM_TOOLS_NETSUM_BURST_LOG_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "netsum/status.h"
 #include "src/bursts/bursts.h"
 
 namespace netsum::tool {
@@ -46,7 +48,7 @@ class BurstLogBuilder {
   std::string file_;
   BurstLog log_;
   std::map<std::pair<std::string, std::string>, size_t, std::less<>> number_;
-  int64_t latest_ns_ = INT64_MIN;
+  std::vector<int64_t> latest_ns_;  // of each stream
   uint64_t out_of_order_ = 0;
   int64_t most_disorder_ns_ = 0;
 };
@@ -62,6 +64,9 @@ struct CaptureOptions {
 BurstLog load_burst_log(const std::string& file, const CaptureOptions& options);
 // burst_capture.cc, or without_capture.cc where libpcap is missing.
 BurstLog load_capture(const std::string& file, const CaptureOptions& options);
+// What the links of a virtual rack carry as long as `goes_on`: each is a port of its switch (burst_rack.cc). Throws UsageError
+// for a rack that cannot be captured. Errors: those of capture_frames().
+Result<BurstLog> capture_rack(const std::string& name, const std::function<bool()>& goes_on);
 
 }  // namespace netsum::tool
 

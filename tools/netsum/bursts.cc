@@ -1,11 +1,14 @@
 // netsum bursts: how bursty logged traffic is, and what backlog it needs.
+#include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "src/base/text.h"
 #include "tools/netsum/burst_report.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/plan_graph.h"
+#include "tools/netsum/stop_signals.h"
 #include "tools/netsum/subcommand.h"
 
 namespace netsum::tool {
@@ -17,6 +20,8 @@ constexpr char kExamples[] =
     "  netsum bursts packets.jsonl --rate 10gbit --page bursts.html\n"
     "  tcpdump -i eth0 -s 96 -w eth0.pcap udp && netsum bursts eth0.pcap\n"
     "  netsum bursts eth0.pcap --filter 'udp and dst host 10.0.0.9' --by source --rate 100mbit\n"
+    "  netsum bursts --rack demo --for 10s --rate 100mbit   every frame on the links of a virtual rack, as "
+    "root\n"
     "  netsum bursts eth0.pcap --split --json | jq '.streams[].backlog'\n"
     "\n"
     "A log has a packet on each line:\n"
@@ -26,14 +31,22 @@ constexpr char kExamples[] =
     "missing; \"packets\": n stands for n packets that came together.\n"
     "\n"
     "docs/performance.md says what the figures mean.\n"
-    "Exit status: 0 done; 2 the file or the command line is wrong; 3 the page cannot be written.";
+    "Exit status: 0 done; 2 the file or the command line is wrong; 3 the page cannot be written, or the "
+    "rack\n"
+    "cannot be captured.";
 
 class BurstsCommand : public Subcommand {
  public:
   explicit BurstsCommand(CLI::App& root) {
     app_ = root.add_subcommand(
         "bursts", "Show how bursty traffic is, and what backlog it needs, from a log or capture");
-    app_->add_option("file", file_, "Log of packets (JSON lines), or a capture (pcap, pcapng)")->required();
+    CLI::Option* file =
+        app_->add_option("file", file_, "Log of packets (JSON lines), or a capture (pcap, pcapng)");
+    app_->add_option("--rack", rack_,
+                     "Instead of a file: capture the links of this virtual rack (netsum rack up --loss)")
+        ->excludes(file);
+    add_parsed(*app_, "--for", duration_, parse_duration, "Of --rack: how long, at most 10m")
+        ->default_str("5s");
     add_parsed(*app_, "--rate", options_.bits_per_s, parse_rate, "Rate of each port's link, such as 10gbit");
     add_microseconds("--gap-us", options_.gap_ns, "A burst ends where nothing comes for longer");
     add_microseconds("--bin-us", options_.bin_ns, "Width of bins, for periods and synchronised bins");
@@ -54,7 +67,26 @@ class BurstsCommand : public Subcommand {
   bool chosen() const override { return app_->parsed(); }
 
   int run() override {
-    const BurstReport report = burst_report(printable(file_), load_burst_log(file_, capture_), options_);
+    if (duration_ > std::chrono::minutes(10)) throw UsageError("--for: at most 10m");
+    if (rack_.empty()) {
+      if (file_.empty()) throw UsageError("give a file, or --rack");
+      return show(burst_report(printable(file_), load_burst_log(file_, capture_), options_));
+    }
+    const StopSignals stop;
+    const auto end = std::chrono::steady_clock::now() + duration_;
+    bool begun = false;
+    Result<BurstLog> log = capture_rack(rack_, [&] {
+      if (!std::exchange(begun, true)) std::fprintf(stderr, "capturing; Ctrl-C shows what there is\n");
+      return stop.wait(std::chrono::milliseconds(0)) == 0 && std::chrono::steady_clock::now() < end;
+    });
+    if (log.ok()) return show(burst_report("rack " + printable(rack_), std::move(log).value(), options_));
+    std::fprintf(stderr, "netsum bursts: rack %s: %s\n", printable(rack_).c_str(),
+                 log.status().to_string().c_str());
+    return kExitFailed;
+  }
+
+ private:
+  int show(const BurstReport& report) const {
     const std::string text =
         json_ ? bursts_json(report).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n"
               : bursts_text(report);
@@ -62,7 +94,6 @@ class BurstsCommand : public Subcommand {
     return page_.empty() ? kExitOk : write_picture(page_, bursts_html(report));
   }
 
- private:
   void add_microseconds(const std::string& flag, int64_t& ns, const std::string& what) {
     app_->add_option_function<int64_t>(
             flag, [&ns](const int64_t& us) { ns = us * 1000; }, what)
@@ -72,6 +103,8 @@ class BurstsCommand : public Subcommand {
 
   CLI::App* app_;
   std::string file_;
+  std::string rack_;
+  std::chrono::milliseconds duration_{5000};
   CaptureOptions capture_;
   BurstOptions options_;
   bool json_ = false;

@@ -21,12 +21,34 @@ struct {
   __type(value, struct netsum_stretch_counts);
 } stretch_counts SEC(".maps");
 
+struct {
+  __uint(type, BPF_MAP_TYPE_RINGBUF);
+  __uint(max_entries, 1 << 22);
+} frames SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, uint32_t);
+  __type(value, struct netsum_capture);
+} capture SEC(".maps");
+
+static __always_inline void note_frame(struct xdp_md* ctx, uint32_t from) {
+  const uint32_t only = 0;
+  struct netsum_capture* wanted = bpf_map_lookup_elem(&capture, &only);
+  if (!wanted || !wanted->on) return;
+  struct netsum_frame frame = {
+      .at_ns = bpf_ktime_get_ns(), .from = from, .bytes = (uint32_t)bpf_xdp_get_buff_len(ctx)};
+  if (bpf_ringbuf_output(&frames, &frame, sizeof frame, 0) != 0) __sync_fetch_and_add(&wanted->left_out, 1);
+}
+
 SEC("xdp.frags")
 int netsum_lossy_link(struct xdp_md* ctx) {
   const uint32_t from = ctx->ingress_ifindex;
   const struct netsum_stretch* stretch = bpf_map_lookup_elem(&stretches, &from);
   struct netsum_stretch_counts* counts = bpf_map_lookup_elem(&stretch_counts, &from);
   if (!stretch || !counts) return XDP_ABORTED;
+  note_frame(ctx, from);
   if (bpf_get_prandom_u32() < stretch->threshold) {
     ++counts->lost;
     return XDP_DROP;

@@ -33,6 +33,10 @@ Status failure(const std::string& what, int error) {
                 message + "; lossy links need Linux 5.18 or later with CONFIG_BPF_JIT");
 }
 
+struct FreeRings {
+  void operator()(ring_buffer* rings) const { ring_buffer__free(rings); }
+};
+
 struct Ends {
   uint32_t a = 0, b = 0;
 };
@@ -76,6 +80,55 @@ Status set_stretch(int map, uint32_t from, uint32_t to, double probability) {
                                .threshold = static_cast<uint64_t>(std::llround(probability * 0x1p32))};
   if (bpf_map_update_elem(map, &from, &stretch, BPF_ANY) == 0) return Status();
   return failure("cannot set a link's loss", errno);
+}
+
+// The program of one namespace while its frames are captured.
+struct CapturedNamespace {
+  FileDescriptor frames, switch_map;
+  std::map<uint32_t, std::pair<std::string, bool>> ends;  // port and direction, by interface
+  const std::function<void(const LinkFrame&)>* take = nullptr;
+
+  ~CapturedNamespace() {
+    if (switch_map.valid()) turn(false);
+  }
+  bool turn(bool on) const {
+    const uint32_t only = 0;
+    const netsum_capture wanted = {.on = on ? 1u : 0u, .left_out = 0};
+    return bpf_map_update_elem(switch_map.get(), &only, &wanted, BPF_ANY) == 0;
+  }
+  uint64_t left_out() const {
+    const uint32_t only = 0;
+    netsum_capture found{};
+    return bpf_map_lookup_elem(switch_map.get(), &only, &found) == 0 ? found.left_out : 0;
+  }
+};
+
+int take_frame(void* context, void* data, size_t) {
+  const auto* of = static_cast<const CapturedNamespace*>(context);
+  const auto* frame = static_cast<const netsum_frame*>(data);
+  if (const auto end = of->ends.find(frame->from); end != of->ends.end())
+    (*of->take)({static_cast<int64_t>(frame->at_ns), end->second.first, end->second.second, frame->bytes});
+  return 0;
+}
+
+Status begin_capture(const std::string& network_namespace, const std::vector<std::string>& ports,
+                     CapturedNamespace* of) {
+  const InNetworkNamespace inside(network_namespace);
+  if (!inside.status().ok()) return inside.status();
+  for (const std::string& port : ports) {
+    const Result<Ends> ends = ends_of(port);
+    if (!ends.ok()) return ends.status();
+    of->ends[ends->a] = {port, true};
+    of->ends[ends->b] = {port, false};
+    if (of->frames.valid()) continue;  // one program for all links of the namespace
+    Result<FileDescriptor> frames = map_at(ends->a, "frames");
+    if (!frames.ok()) return frames.status();
+    Result<FileDescriptor> switch_map = map_at(ends->a, "capture");
+    if (!switch_map.ok()) return switch_map.status();
+    of->frames = std::move(frames).value();
+    of->switch_map = std::move(switch_map).value();
+  }
+  return Status();
 }
 
 }  // namespace
@@ -136,6 +189,46 @@ Result<LinkLossCounts> link_loss_counts(const std::string& network_namespace, co
     }
   }
   return sum;
+}
+
+Result<uint64_t> capture_frames(const std::map<std::string, std::vector<std::string>>& ports,
+                                const std::function<bool()>& goes_on,
+                                const std::function<void(const LinkFrame&)>& take) {
+  std::vector<std::unique_ptr<CapturedNamespace>> captured;
+  std::unique_ptr<ring_buffer, FreeRings> rings;
+  for (const auto& [network_namespace, names] : ports) {
+    captured.push_back(std::make_unique<CapturedNamespace>());
+    CapturedNamespace* const of = captured.back().get();
+    of->take = &take;
+    if (const Status status = begin_capture(network_namespace, names, of); !status.ok()) return status;
+    if (rings == nullptr) {
+      rings.reset(ring_buffer__new(of->frames.get(), take_frame, of, nullptr));
+      if (rings == nullptr) return failure("cannot read the frames of a rack", errno);
+    } else if (const int error = ring_buffer__add(rings.get(), of->frames.get(), take_frame, of);
+               error != 0) {
+      return failure("cannot read the frames of a rack", -error);
+    }
+  }
+  if (rings == nullptr) return Status(ErrorCode::kInvalidArgument, "the rack has no links");
+  const std::function<void(const LinkFrame&)> ignore = [](const LinkFrame&) {};
+  for (const auto& of : captured) of->take = &ignore;
+  ring_buffer__consume(rings.get());  // what an earlier capture has left
+  for (const auto& of : captured) {
+    of->take = &take;
+    if (!of->turn(true)) return failure("cannot capture the frames of a rack", errno);
+  }
+  while (goes_on()) {
+    constexpr int kPollMs = 5;
+    if (const int got = ring_buffer__poll(rings.get(), kPollMs); got < 0 && got != -EINTR)
+      return failure("cannot read the frames of a rack", -got);
+  }
+  uint64_t left_out = 0;
+  for (const auto& of : captured) {
+    left_out += of->left_out();
+    of->turn(false);
+  }
+  ring_buffer__consume(rings.get());
+  return left_out;
 }
 
 }  // namespace netsum::tool

@@ -5,6 +5,8 @@
 #define NETSUM_TOOLS_NETSUM_RACK_LOSS_H_
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,19 @@ struct LinkLossCounts {  // frames, both ways together, since the rack is up
   uint64_t lost = 0;
 };
 Result<LinkLossCounts> link_loss_counts(const std::string& network_namespace, const std::string& port);
+
+// A frame that has come to the stretch of a link, after the token bucket of its sender, whether it is lost then or not.
+struct LinkFrame {
+  int64_t at_ns = 0;  // of the monotonic clock
+  std::string port;
+  bool up = false;  // from the host to the switch
+  uint32_t bytes = 0;
+};
+// Gives all frames to `take`, those of each direction of a link in the order of time, as long as `goes_on`, which is called every
+// few milliseconds. `ports`: by namespace. Returns how many were left out, because they came faster than they were taken.
+Result<uint64_t> capture_frames(const std::map<std::string, std::vector<std::string>>& ports,
+                                const std::function<bool()>& goes_on,
+                                const std::function<void(const LinkFrame&)>& take);
 
 }  // namespace netsum::tool
 

@@ -17,4 +17,16 @@ struct netsum_stretch_counts {
   uint64_t lost;
 };
 
+/* A frame that has come in, also one that is lost then: in the ring, while it is wanted. */
+struct netsum_frame {
+  uint64_t at_ns; /* of the monotonic clock */
+  uint32_t from;
+  uint32_t bytes;
+};
+
+struct netsum_capture {
+  uint32_t on;
+  uint64_t left_out; /* frames for which the ring had no room */
+};
+
 #endif /* NETSUM_TOOLS_NETSUM_RACK_LOSS_MAPS_H_ */

@@ -21,5 +21,9 @@ Status set_link_loss(const std::string&, const std::string&, double) {
 Result<LinkLossCounts> link_loss_counts(const std::string&, const std::string&) {
   return missing();
 }
+Result<uint64_t> capture_frames(const std::map<std::string, std::vector<std::string>>&,
+                                const std::function<bool()>&, const std::function<void(const LinkFrame&)>&) {
+  return missing();
+}
 
 }  // namespace netsum::tool
