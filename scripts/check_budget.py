@@ -15,7 +15,7 @@ import check_main
 CEILINGS = {
     "lines of README.md": 90,
     "pages of Markdown": 27,
-    "words in Markdown": 69_250,
+    "words in Markdown": 69_450,
     "phrases to avoid, per 1000 words of Markdown": 1.5,
     "named types in production": 800,
 }
@@ -26,7 +26,7 @@ LONG_PAGES = {
     "docs/compression.md": 295,
     "docs/operations.md": 285,
     "docs/p4.md": 300,
-    "docs/pytorch.md": 388,
+    "docs/pytorch.md": 400,
     "wire/PROTOCOL.md": 420,
 }
 # Words of German sentences in English, and metaphors (CONTRIBUTING.md, Prose).

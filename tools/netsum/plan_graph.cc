@@ -153,8 +153,7 @@ int write_picture(const std::string& file, const std::string& page) {
   stream << page;
   stream.close();
   if (stream) return kExitOk;
-  std::fprintf(stderr, "netsum: %s: cannot be written; check the folder and its permissions\n",
-               file.c_str());
+  std::fprintf(stderr, "netsum: %s: cannot be written; check the folder and its permissions\n", file.c_str());
   return kExitFailed;
 }
 
