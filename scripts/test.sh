@@ -12,13 +12,16 @@ started=$SECONDS
 preset=release
 ctest_which=(--label-exclude '^soak$')
 # Runs of pytest. The tests of the package fork their ranks, which is not safe in a process with threads, such as
-# the workers of pytest-xdist: they are several processes of pytest instead. The files of `failure_tests` mostly wait, for
-# deadlines and for processes to start; those of `training_tests` compute.
+# the workers of pytest-xdist: they are several processes of pytest instead, which take about as long as each other. The files of
+# `failure_tests` and `error_tests` mostly wait, for deadlines and for processes to start.
 command_tests=(-n "$((2 * jobs))" scripts tests/mutation tests/cli)  # half of their time they wait
 link_tests=(-n "$jobs" tests/cli)  # those that are marked as measuring rates of links
 torch_tests=(tests/torch)
-training_tests=(tests/torch/test_{compress,compress_gather,compress_sharded,control,local_updates,one_bit_adam,sharded_training,training}.py)
-failure_tests=(tests/torch/test_{compress_failures,errors,exit,failures,interruption,store}.py)
+training_tests=(tests/torch/test_{advice,compress,compress_gather,control,local_updates,one_bit_adam,overlap,priority,training}.py)
+sharded_tests=(tests/torch/test_{compress_sharded,sharded_training}.py)
+suite_tests=(tests/torch/test_{operations,pytorch_suite}.py)
+failure_tests=(tests/torch/test_{compress_failures,exit,failures,interruption}.py)
+error_tests=(tests/torch/test_{errors,store}.py)
 rack_tests=(tests/chaos tests/install tests/deploy tests/tutorial bench)
 soak_tests=()
 case "$what" in
@@ -153,7 +156,9 @@ choose_soak_tests() {
 if [ "$what" = soak ]; then choose_soak_tests; fi
 
 if [ ${#torch_tests[@]} -gt 0 ]; then
-  run_pytest run_beside failures "${failure_tests[@]}"  # beside ctest, whose tests compute more
+  # Beside ctest, whose tests compute more.
+  run_pytest run_beside failures "${failure_tests[@]}"
+  run_pytest run_beside errors "${error_tests[@]}"
 fi
 if [ ${#ctest_which[@]} -gt 0 ]; then
   step "C++ tests, fuzzers, models, installation, layout (ctest)"
@@ -173,8 +178,11 @@ if [ ${#command_tests[@]} -gt 0 ]; then
 fi
 if [ ${#torch_tests[@]} -gt 0 ]; then
   step "Python package beside demo, benchmarks, chaos and installed packages (pytest)"
-  run_pytest run_beside torch "${torch_tests[@]}" "${training_tests[@]/#/--ignore=}" "${failure_tests[@]/#/--ignore=}"
+  elsewhere=("${training_tests[@]}" "${sharded_tests[@]}" "${suite_tests[@]}" "${failure_tests[@]}" "${error_tests[@]}")
+  run_pytest run_beside torch "${torch_tests[@]}" "${elsewhere[@]/#/--ignore=}"
+  run_pytest run_beside suite "${suite_tests[@]}"
   run_pytest run_beside training "${training_tests[@]}"
+  run_pytest run_beside sharded "${sharded_tests[@]}"
   run_pytest run_beside racks "${rack_tests[@]}"
   wait_for_all
 fi
