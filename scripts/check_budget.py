@@ -15,7 +15,7 @@ import check_main
 CEILINGS = {
     "lines of README.md": 90,
     "pages of Markdown": 27,
-    "words in Markdown": 69_450,
+    "words in Markdown": 69_500,
     "phrases to avoid, per 1000 words of Markdown": 1.5,
     "named types in production": 800,
 }

@@ -55,7 +55,7 @@ def test_what_pays(network, pays):
     advice = _advice.Advice(1 / 3, 2 / 3, network, 0.25)
     assert advice.pays == pays
     lines = str(advice).splitlines()[1:]
-    assert [line.split(" x ")[1].split(" (")[0].strip() for line in lines if line.endswith(") pays")] == [
+    assert [line.split(" x ")[1].split(" (")[0].strip() for line in lines if line.endswith(") may pay")] == [
         n + (" to 25% of the bytes" if n == "compression" else "") for n in advice.rates if n in pays
     ]
 
