@@ -64,7 +64,11 @@ uint64_t envelope(Log log, int64_t tau_ns) {
 std::optional<double> peak_to_mean(Log log, int64_t tau_ns) {
   const std::optional<double> mean = mean_rate(log, span_ns(log));
   if (!mean || *mean == 0) return std::nullopt;
-  return static_cast<double>(envelope(log, tau_ns)) / (static_cast<double>(tau_ns) * kNanosecond * *mean);
+  return peak_to_mean(envelope(log, tau_ns), tau_ns, *mean);
+}
+
+double peak_to_mean(uint64_t envelope, int64_t tau_ns, double mean) {
+  return static_cast<double>(envelope) / (static_cast<double>(tau_ns) * kNanosecond * mean);
 }
 
 std::vector<int64_t> geometric_grid(int64_t from_ns, int64_t to_ns, int per_decade) {

@@ -40,6 +40,8 @@ std::optional<double> mean_rate(Log log, int64_t span);
 uint64_t envelope(Log log, int64_t tau_ns);
 // PtM(tau), `tau_ns` > 0, with the mean rate over span_ns(log); none if that is 0. It tends to 1, but not monotonically.
 std::optional<double> peak_to_mean(Log log, int64_t tau_ns);
+// The same from E(tau), in bytes, and a mean rate above 0, in bytes per second.
+double peak_to_mean(uint64_t envelope, int64_t tau_ns, double mean);
 // Times from `from_ns` to `to_ns`, `per_decade` of them in each factor of 10, rounded to whole nanoseconds.
 std::vector<int64_t> geometric_grid(int64_t from_ns = 1'000, int64_t to_ns = 10'000'000'000,
                                     int per_decade = 8);

@@ -111,9 +111,8 @@ std::string bursts_html(const BurstReport& report) {
       backlogs[i].emplace_back(static_cast<double>(server.bytes_per_s) * 8e-6, server.backlog);
     sizes[i] = distribution(stream.bursts, 1);
     gaps[i] = distribution(stream.gaps, 1e-3);
-    const std::string name = stream.of.port + " " + stream.of.direction;
     key += fmt::format("<span style=\"color: {}\">&#9632;</span> {} &nbsp; ", kColours[i],
-                       name == " " ? "all packets" : html_escaped(name));
+                       html_escaped(stream_name(stream)));
   }
   if (drawn < report.streams.size())
     key += fmt::format("{} further streams are not drawn", report.streams.size() - drawn);

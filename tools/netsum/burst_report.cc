@@ -29,12 +29,6 @@ std::string rate_text(double bytes_per_s) {
   return bits >= 1e9 ? fmt::format("{:.4g} Gbit/s", bits * 1e-9) : fmt::format("{:.4g} Mbit/s", bits * 1e-6);
 }
 
-std::string stream_name(const BurstReport::Stream& stream) {
-  const BurstStream& of = stream.of;
-  if (of.port.empty() && of.direction.empty()) return "all packets";
-  return of.port + (of.port.empty() || of.direction.empty() ? "" : " ") + of.direction;
-}
-
 // The lag of the highest correlation after the correlation has first been negative: before, it falls from that of lag 0.
 void find_period(BurstReport::Stream* stream, int64_t least_bin_ns) {
   const bursts::Log log = stream->of.log;
@@ -60,9 +54,7 @@ BurstReport::Stream stream_report(BurstStream of, const BurstOptions& options) {
   for (const int64_t tau : bursts::geometric_grid()) {
     if (tau > stream.span_ns) break;
     BurstReport::Window window{tau, bursts::envelope(log, tau), {}};
-    if (stream.bytes > 0)
-      window.peak_to_mean =
-          static_cast<double>(window.bytes) / (static_cast<double>(tau) * 1e-9 * *stream.mean);
+    if (stream.bytes > 0) window.peak_to_mean = bursts::peak_to_mean(window.bytes, tau, *stream.mean);
     stream.windows.push_back(window);
   }
   const bursts::BacklogCurve curve(log);
@@ -151,6 +143,12 @@ std::string stream_text(const BurstReport::Stream& stream, const BurstOptions& o
 }
 
 }  // namespace
+
+std::string stream_name(const BurstReport::Stream& stream) {
+  const BurstStream& of = stream.of;
+  if (of.port.empty() && of.direction.empty()) return "all packets";
+  return of.port + (of.port.empty() || of.direction.empty() ? "" : " ") + of.direction;
+}
 
 BurstReport burst_report(std::string file, BurstLog log, const BurstOptions& options) {
   BurstReport report;

@@ -53,6 +53,8 @@ struct BurstReport {
 
 // Throws UsageError if the bins are too short.
 BurstReport burst_report(std::string file, BurstLog log, const BurstOptions& options);
+// For a person.
+std::string stream_name(const BurstReport::Stream& stream);
 std::string bursts_text(const BurstReport& report);
 nlohmann::ordered_json bursts_json(const BurstReport& report);
 std::string bursts_html(const BurstReport& report);  // burst_page.cc
