@@ -33,10 +33,9 @@ class MscclReader {
  public:
   explicit MscclReader(const std::string& file) : file_(file) {}
 
-  plan::Schedule read() {
+  std::optional<plan::Schedule> read() {
     const pugi::xml_node algo = file_.root();
-    if (std::string_view(algo.name()) != "algo")
-      file_.fail(algo, "this is no algorithm of MSCCL: it begins with <" + std::string(algo.name()) + ">");
+    if (std::string_view(algo.name()) != "algo") return std::nullopt;
     schedule_.collective = static_cast<ScheduleCollective>(one_of(algo, "coll", kCollectives));
     schedule_.chunks = number(algo, "nchunksperloop", 1);
     schedule_.in_place = number(algo, "inplace", 0, 0) != 0;
@@ -163,7 +162,7 @@ std::string msccl_xml(const plan::Schedule& schedule, const std::string& name) {
   return xml + "</algo>\n";
 }
 
-plan::Schedule load_msccl(const std::string& file) {
+std::optional<plan::Schedule> load_msccl(const std::string& file) {
   return MscclReader(file).read();
 }
 

@@ -2,6 +2,7 @@
 #ifndef NETSUM_TOOLS_NETSUM_MSCCL_XML_H_
 #define NETSUM_TOOLS_NETSUM_MSCCL_XML_H_
 
+#include <optional>
 #include <string>
 
 #include "src/plan/schedule.h"
@@ -11,8 +12,9 @@ namespace netsum::tool {
 // In place; `name` is that of the algorithm.
 std::string msccl_xml(const plan::Schedule& schedule, const std::string& name);
 
-// An all-reduce, all-gather or reduce-scatter. Throws UsageError with the file and the line.
-plan::Schedule load_msccl(const std::string& file);
+// An all-reduce, all-gather or reduce-scatter; nullopt if the file is XML of something else. Throws UsageError with the file and
+// the line.
+std::optional<plan::Schedule> load_msccl(const std::string& file);
 
 }  // namespace netsum::tool
 

@@ -13,7 +13,6 @@
 #include "tools/netsum/forest_xml.h"
 #include "tools/netsum/graph_report.h"
 #include "tools/netsum/msccl_xml.h"
-#include "tools/netsum/xml_file.h"
 
 namespace netsum::tool {
 namespace {
@@ -81,8 +80,9 @@ std::string check_format(const std::string& format) {
 }
 
 std::optional<int> judge_program(const std::string& file, bool json) {
-  if (std::string_view(XmlFile(file).root().name()) != "algo") return std::nullopt;
-  const plan::Schedule schedule = load_msccl(file);
+  const std::optional<plan::Schedule> program = load_msccl(file);
+  if (!program) return std::nullopt;
+  const plan::Schedule& schedule = *program;
   size_t blocks = 0, steps = 0;
   for (const plan::RankSchedule& rank : schedule.ranks) {
     blocks += rank.blocks.size();
