@@ -269,7 +269,7 @@ def test_an_average_of_weights_that_fails_leaves_those_before_it():
         train()
         train()  # the first fragment, for the second time
         saved = updates.compression.state_dict()
-        dist.barrier()
+        ranks.meet()  # no barrier, which an abort ends on slow ranks
         dist.distributed_c10d._get_default_group().abort()
         with pytest.raises((netsum.torch.Error, RuntimeError)):
             train()

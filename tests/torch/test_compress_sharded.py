@@ -386,7 +386,7 @@ def test_a_backward_pass_that_fails_is_taken_back(method):
         saved = state.state_dict()
         model.zero_grad()
         loss = model(gradients_of(rank, 1))
-        dist.barrier()
+        ranks.meet()  # no barrier, which an abort ends on slow ranks
         dist.distributed_c10d._get_default_group().abort()
         with pytest.raises((netsum.torch.Error, RuntimeError)):
             loss.backward()
