@@ -22,9 +22,3 @@ def own_racks(tmp_path_factory, monkeypatch):
     yield
     if folder.exists() and any(folder.iterdir()):  # `rack down` removes an empty folder
         subprocess.run([NETSUM, "rack", "down", "--all"], timeout=60, check=True)
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.get_closest_marker("timing"):
-            item.user_properties.append(("timing", "yes"))  # for scripts/summarize_tests.py

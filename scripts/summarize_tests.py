@@ -2,7 +2,6 @@
 """Adds up the results of the test runners: one closing line, 'N passed, N failed, N skipped'.
 
   summarize_tests.py [--budgets FILE] RESULTS RUNNER...
-  summarize_tests.py --timing-failures RESULTS RUNNER...
 
 Each RUNNER (ctest, pytest, ...) must have left two files in the folder RESULTS: RUNNER.xml, its results as JUnit, and
 RUNNER.exit, its exit status. ctest.json lists the tests that ctest was asked to run (ctest --show-only=json-v1). Those
@@ -10,11 +9,6 @@ with the label gtest are GoogleTest binaries: their cases are counted, from gtes
 
 Whatever is missing, unreadable or empty is a failure, as is a test that was asked for and has no result, a result that
 comes twice, and a runner that ended with an error that none of its results shows. Exits with 1 on any failure.
-
-Only tests that are marked as timing-dependent run once more if they fail (the label `timing` of ctest, the marker `timing` of
-pytest): their results are in the folder RESULTS/again, in the same form. One that passed there is counted as passed, and
-named as flaky, with the reason of its failure. Any other failure stays one. With --timing-failures, nothing is counted: it
-prints the names of the failed tests with the mark, if no test without it failed.
 
 The twenty slowest tests, and the processor seconds of each label of ctest and of each other runner, precede the counts:
 cpu/TEST and RUNNER.cpu have those of a test and of a runner (scripts/cpu_seconds.sh). A label above its budget is a failure.
@@ -27,7 +21,7 @@ import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
 
-Case = collections.namedtuple("Case", "name outcome reason seconds timing", defaults=(0.0, False))
+Case = collections.namedtuple("Case", "name outcome reason seconds", defaults=(0.0,))
 
 SLOWEST = 20
 
@@ -78,7 +72,6 @@ def read_cases(path):
             ".".join(filter(None, (case.get("classname"), case.get("name")))),
             *judge(case),
             float(case.get("time") or 0),
-            any(of.get("name") == "timing" for of in case.iter("property")),
         )
         for case in root.iter("testcase")
     ]
@@ -97,10 +90,7 @@ def read_exit(path):
 def gtest_cases(folder, name, of_ctest):
     """The cases of a GoogleTest binary, of which ctest knows `of_ctest`."""
     try:
-        cases = [
-            case._replace(name=f"{name}: {case.name}", timing=of_ctest.timing)
-            for case in read_cases(folder / "gtest" / f"{name}.xml")
-        ]
+        cases = [case._replace(name=f"{name}: {case.name}") for case in read_cases(folder / "gtest" / f"{name}.xml")]
     except Unusable as error:
         return [of_ctest._replace(outcome="failed", reason=of_ctest.reason or str(error))]
     if of_ctest.outcome != "passed" and all(case.outcome != "failed" for case in cases):
@@ -127,7 +117,6 @@ def ctest_cases(folder):
     listed = listed_tests(folder / "ctest.json")
     cases = [failed(name, "has no result") for name in sorted(set(listed) - {result.name for result in results})]
     for result in results:
-        result = result._replace(timing="timing" in listed.get(result.name, []))
         if result.name not in listed:
             cases.append(failed(result.name, "was not asked for"))
         elif "gtest" in listed[result.name]:
@@ -154,32 +143,6 @@ def collect(folder, runners):
     return cases + [failed(name, f"has {count} results") for name, count in times.items() if count > 1]
 
 
-def is_of(case, name):
-    """Whether a case is the test `name` or, if that is a GoogleTest binary, one of its cases."""
-    return case.name == name or case.name.startswith(f"{name}: ")
-
-
-def collect_again(folder, runners):
-    """The cases that ran once more."""
-    again = folder / "again"
-    return [case for runner in runners if (again / f"{runner}.xml").exists() for case in runner_cases(again, runner)]
-
-
-def settle(cases, again):
-    """The cases with the second results of those that failed first, and those whose second result is another."""
-    # A GoogleTest binary runs as a whole, and may have ended before it wrote any result: the second run replaces it.
-    units = {case.name.split(": ")[0] for case in cases if case.outcome == "failed" and case.timing}
-    settled, flaky = list(cases), []
-    for unit in sorted(units):
-        second = [case for case in again if is_of(case, unit)]
-        outcomes = {case.outcome for case in second}
-        if "passed" not in outcomes or "failed" in outcomes:
-            continue
-        flaky += [case for case in settled if is_of(case, unit) and case.outcome == "failed"]
-        settled = [case for case in settled if not is_of(case, unit)] + second
-    return settled, flaky
-
-
 def slowest(folder, runners):
     """Lines about the tests that took the most time; a GoogleTest binary counts as one."""
     tests = [case for runner in runners if (path := folder / f"{runner}.xml").exists() for case in read_cases(path)]
@@ -203,7 +166,7 @@ def cpu_by_label(folder, runners):
         if runner != "ctest" and (folder / f"{runner}.cpu").exists():
             seconds[runner] = cpu_seconds(folder / f"{runner}.cpu")
     for name, labels in listed_tests(folder / "ctest.json").items() if "ctest" in runners else ():
-        label = next((label for label in labels if label not in ("gtest", "timing")), "other")
+        label = next((label for label in labels if label != "gtest"), "other")
         if (folder / "cpu" / name).exists():
             seconds[label] += cpu_seconds(folder / "cpu" / name)
     return seconds
@@ -224,14 +187,8 @@ def main():
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("runners", nargs="+", metavar="RUNNER")
     parser.add_argument("--budgets", type=pathlib.Path, help="processor seconds that each label may take")
-    parser.add_argument("--timing-failures", action="store_true")
     arguments = parser.parse_args()
     cases = collect(arguments.results, arguments.runners)
-    if arguments.timing_failures:
-        failures = [case for case in cases if case.outcome == "failed"]
-        if failures and all(case.timing for case in failures):
-            print("\n".join(sorted({case.name.split(": ")[0] for case in failures})))
-        return 0
     try:
         print(*slowest(arguments.results, arguments.runners), sep="\n")
         seconds = cpu_by_label(arguments.results, arguments.runners)
@@ -240,15 +197,12 @@ def main():
             cases += over_budget(seconds, arguments.budgets)
     except Unusable:
         pass  # counted below
-    cases, flaky = settle(cases, collect_again(arguments.results, arguments.runners))
     for reason, count in collections.Counter(case.reason for case in cases if case.outcome == "skipped").most_common():
         print(f"skipped {count}: {reason}")
-    for word, some in (("flaky", flaky), ("failed", [case for case in cases if case.outcome == "failed"])):
-        for case in some:
-            print(f"{word}: {case.name}{': ' if case.reason else ''}{case.reason}")
+    for case in cases:
+        if case.outcome == "failed":
+            print(f"failed: {case.name}{': ' if case.reason else ''}{case.reason}")
     count = collections.Counter(case.outcome for case in cases)
-    if flaky:
-        print(f"{len(flaky)} timing-dependent tests passed only when they ran once more")
     print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
     return 1 if count["failed"] or not count["passed"] else 0
 

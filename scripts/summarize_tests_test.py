@@ -23,10 +23,6 @@ GTEST_FAILED = (
     '<testcase name="{0}" status="run" result="completed" classname="Suite">'
     '<failure message="a_test.cc:9&#x0A;  1 is not 2"/></testcase>'
 )
-TIMING_ERROR = (
-    '<testcase classname="tests.a_test" name="{0}"><properties><property name="timing" value="yes"/></properties>'
-    '<error message="failed on setup"/></testcase>'
-)
 PYTEST_ERROR = '<testcase classname="tests.a_test" name="{0}"><error message="failed on setup"/></testcase>'
 
 
@@ -52,7 +48,7 @@ class Results:
     def write_ctest(self, *cases, status=0, listed=("a_test", "b.script")):
         self.write("ctest.xml", junit(*cases))
         self.write("ctest.exit", str(status))
-        labels = {"a_test": ["gtest", "timing", "unit"], "b.script": ["lint"]}
+        labels = {"a_test": ["gtest", "unit"], "b.script": ["lint"]}
         self.write(
             "ctest.json",
             json.dumps(
@@ -223,72 +219,6 @@ def test_the_slowest_and_processor_seconds(results, monkeypatch, capsys, tmp_pat
         "failed: budget of lint: 62 processor seconds, 60 allowed by budgets",
         "4 passed, 1 failed, 0 skipped",
     ]
-
-
-class TestRunsAgain:
-    """Failed tests ran once more: `results` has a failed case of each runner."""
-
-    @pytest.fixture(name="results")
-    def fixture_results(self, results):
-        results.write_ctest(FAILED.format("a_test"), PASSED.format("b.script"), status=8)
-        results.write_gtest(GTEST_FAILED.format("One"), GTEST_PASSED.format("Two"))
-        results.write("pytest.xml", junit(TIMING_ERROR.format("test_a"), TIMING_ERROR.format("test_b")))
-        results.write("pytest.exit", "1")
-        return results
-
-    @staticmethod
-    def again(results, gtest=GTEST_PASSED, pytest_case='<testcase classname="tests.a_test" name="{0}"/>', status=0):
-        again = Results(results.folder / "again")
-        again.write_ctest(PASSED.format("a_test"), listed=["a_test"], status=status)
-        again.write_gtest(gtest.format("One"), GTEST_PASSED.format("Two"))
-        again.write("pytest.xml", junit(pytest_case.format("test_a"), PYTEST_ERROR.format("test_b")))
-        again.write("pytest.exit", "1")
-
-    @staticmethod
-    def summary(results, monkeypatch, capsys, *flags):
-        monkeypatch.setattr(sys, "argv", ["summarize_tests.py", *flags, str(results.folder), "ctest", "pytest"])
-        return summarize_tests.main(), capsys.readouterr().out.splitlines()
-
-    def test_what_passes_then_is_flaky_and_what_fails_then_has_failed(self, results, monkeypatch, capsys):
-        self.again(results)
-        status, lines = self.summary(results, monkeypatch, capsys)
-        assert (status, lines[-5:]) == (
-            1,
-            [
-                "flaky: a_test: Suite.One: 1 is not 2",
-                "flaky: tests.a_test.test_a: failed on setup",
-                "failed: tests.a_test.test_b: failed on setup",
-                "2 timing-dependent tests passed only when they ran once more",
-                "4 passed, 1 failed, 0 skipped",
-            ],
-        )
-
-    def test_a_binary_that_fails_again_has_failed(self, results, monkeypatch, capsys):
-        self.again(results, gtest=GTEST_FAILED, status=8)
-        assert "failed: a_test: Suite.One: 1 is not 2" in self.summary(results, monkeypatch, capsys)[1]
-
-    def test_a_binary_that_crashed_at_first_has_the_second_results(self, results, monkeypatch, capsys):
-        (results.folder / "gtest/a_test.xml").unlink()
-        self.again(results)
-        _, lines = self.summary(results, monkeypatch, capsys)
-        assert any(line.startswith("flaky: a_test") for line in lines)
-        assert lines[-1] == "4 passed, 1 failed, 0 skipped"
-
-    def test_what_is_skipped_then_or_does_not_run_has_failed(self, results, monkeypatch, capsys):
-        self.again(results, gtest=GTEST_SKIPPED, pytest_case="<testcase classname='tests.a_test' name='other'/>")
-        (results.folder / "again/gtest/a_test.xml").write_text(junit(GTEST_SKIPPED.format("One")), encoding="utf-8")
-        assert self.summary(results, monkeypatch, capsys)[1][-1] == "2 passed, 3 failed, 0 skipped"
-
-    def test_a_failure_without_the_mark_stays_one(self, results, monkeypatch, capsys):
-        results.write("pytest.xml", junit(PYTEST_ERROR.format("test_a")))
-        self.again(results)
-        assert "failed: tests.a_test.test_a: failed on setup" in self.summary(results, monkeypatch, capsys)[1]
-
-    def test_only_marked_tests_run_again(self, results, monkeypatch, capsys):
-        failures = self.summary(results, monkeypatch, capsys, "--timing-failures")
-        assert failures == (0, ["a_test", "tests.a_test.test_a", "tests.a_test.test_b"])
-        results.write("pytest.xml", junit(PYTEST_ERROR.format("test_a"), TIMING_ERROR.format("test_b")))
-        assert self.summary(results, monkeypatch, capsys, "--timing-failures") == (0, [])
 
 
 def test_processor_seconds_are_those_of_the_command(tmp_path):

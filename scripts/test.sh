@@ -84,35 +84,6 @@ wait_for_all() {
   beside=()
 }
 
-# Runs the failed tests once more, one at a time, if all are marked as timing-dependent; their results go to the folder `again`.
-# One that passes then is counted as passed and named as flaky (summarize_tests.py).
-run_failed_again() {
-  local name status names again="$results/again"
-  local -a arguments
-  names=$(python3 scripts/summarize_tests.py --timing-failures "$results" "${runners[@]}")
-  if [ -z "$names" ]; then return; fi
-  step "the timing-dependent tests that failed, once more, one at a time"
-  mkdir -p "$again"
-  for name in "${runners[@]}"; do
-    if [ "$(cat "$results/$name.exit")" -eq 0 ]; then continue; fi
-    status=0
-    if [ "$name" = ctest ]; then
-      # Tests write their cases to gtest/, where those of the first run are.
-      mv "$results/gtest" "$results/gtest-first"
-      mkdir "$results/gtest"
-      ctest --preset "$preset" --rerun-failed --show-only=json-v1 > "$again/ctest.json"
-      ctest --preset "$preset" --rerun-failed --output-junit "$again/ctest.xml" || status=$?
-      mv "$results/gtest" "$again/gtest"
-      mv "$results/gtest-first" "$results/gtest"
-    else
-      mapfile -t arguments < "$results/$name.arguments"
-      "${pytest[@]}" -m "timing and not soak" -o cache_dir="$results/cache-$name" "${arguments[@]}" -n 0 \
-        --last-failed --last-failed-no-failures none --junitxml "$again/$name.xml" || status=$?
-    fi
-    echo "$status" > "$again/$name.exit"
-  done
-}
-
 # Other simulations every time, but in .ci/run; a failing one prints how to run it again.
 export NETSUM_SIM_SEED=${NETSUM_SIM_SEED:-$(date +%s)00000}
 echo "simulations start from NETSUM_SIM_SEED=$NETSUM_SIM_SEED; set it to run the same ones again"
@@ -124,12 +95,11 @@ export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 # Debian's gRPC is not instrumented; see the suppressions.
 export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1:suppressions=$PWD/tests/tsan.supp"
 
-pytest=(.venv/bin/python -m pytest -q)
+pytest=(.venv/bin/python -m pytest -q -p no:cacheprovider)
 # run_pytest HOW NAME ARGUMENTS...: HOW is `run` or `run_beside`. The tests whose marks are as `which` says.
 which="not soak"
 run_pytest() {
-  printf '%s\n' "${@:3}" > "$results/$2.arguments"
-  "$1" "$2" "${pytest[@]}" -m "$which" -o cache_dir="$results/cache-$2" "${@:3}" --junitxml "$results/$2.xml"
+  "$1" "$2" "${pytest[@]}" -m "$which" "${@:3}" --junitxml "$results/$2.xml"
 }
 # Writes the names of all soak tests to soak-tests.txt, and chooses those that match.
 choose_soak_tests() {
@@ -190,8 +160,6 @@ if [ ${#soak_tests[@]} -gt 0 ]; then
   step "soak tests in Python (pytest)"
   run package "${pytest[@]}" "${soak_tests[@]}" --junitxml "$results/package.xml"
 fi
-
-if [ "$what" = all ]; then run_failed_again; fi
 
 step "done"
 if [ ${#runners[@]} -eq 0 ]; then
