@@ -1,7 +1,9 @@
 #include "aggregator/user/core.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
 
 #include "src/base/assert.h"
@@ -32,10 +34,11 @@ AggregatorCore::AggregatorCore(const Limits& limits)
       jobs_(static_cast<size_t>(limits.max_jobs)),
       ranges_(limits.slots),
       slots_(limits.slots),
-      frames_(size_t{limits.slots} * 2 * frame_stride_),
+      frames_(static_cast<uint8_t*>(std::calloc(size_t{limits.slots} * 2, frame_stride_)), &std::free),
       scratch_(size_t{kScratchFrames} * frame_stride_) {
   NETSUM_ASSERT(limits.payload_bytes <= NETSUM_MAX_PAYLOAD && limits.job_packets_per_s <= NETSUM_RATE_MAX);
   NETSUM_ASSERT(limits.max_jobs > 0 && limits.max_jobs <= 65536 && limits.slots > 0 && limits.slots <= 65536);
+  if (frames_ == nullptr) throw std::bad_alloc();
   for (Job& job : jobs_) {
     job.key.reserve(limits.payload_bytes);
     job.parent_key.reserve(limits.payload_bytes);

@@ -116,7 +116,7 @@ class AggregatorCore {
   void drop(int reason) { counters_.drops[static_cast<size_t>(reason)].add(); }
   uint8_t* frame_of(const Job& job, uint32_t slot, uint32_t bank) {
     const size_t number = size_t{bank} * job.rules.slots + slot - job.first_slot;
-    return &frames_[size_t{job.first_slot} * 2 * frame_stride_ + number * job.frame_bytes];
+    return frames_.get() + size_t{job.first_slot} * 2 * frame_stride_ + number * job.frame_bytes;
   }
   // Among the slots with places, which are the last ones or all.
   static size_t place_of(const Job& job, uint32_t slot) { return slot + job.turns.size() - job.rules.slots; }
@@ -162,7 +162,8 @@ class AggregatorCore {
   std::vector<netsum_slot> slots_;
   // Header and payload of both rounds of every slot: results are sent from here. Of each job, all slots' frames of even rounds
   // side by side, then those of odd ones: results of consecutive slots are one piece of memory, which costs the kernel less.
-  std::vector<uint8_t> frames_;
+  // Zeros that take no memory until a slot is used: writing them would cost each rank with a shard a third of its start.
+  std::unique_ptr<uint8_t, decltype(&std::free)> frames_;
 
   // Frames of replies that are not results. A HELLO can have two.
   static constexpr int kScratchFrames = 2 * kMaxBurst;
