@@ -353,7 +353,7 @@ class PlanGraphTest(CommandTest):
             assert networkx.is_directed_acyclic_graph(waits) and waits.number_of_nodes() == len(texts)
         assert sent == received and sum(sent.values()) == 2 * 7 * size
         command = self.plan(tmp_path, RACKS, "--export", f"chakra:{tmp_path}/no/trace")
-        assert command.status == 2 and "no/trace.0.et: cannot be written" in command.text("err")
+        assert command.status == 3 and "no/trace.0.et: cannot be written" in command.text("err")
 
     def test_trees_of_others(self, tmp_path):
         graph = (

@@ -7,7 +7,6 @@
 #include "tools/netsum/burst_report.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
-#include "tools/netsum/plan_graph.h"
 #include "tools/netsum/stop_signals.h"
 #include "tools/netsum/subcommand.h"
 
@@ -91,7 +90,7 @@ class BurstsCommand : public Subcommand {
         json_ ? bursts_json(report).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n"
               : bursts_text(report);
     std::fwrite(text.data(), 1, text.size(), stdout);
-    return page_.empty() ? kExitOk : write_picture(page_, bursts_html(report));
+    return page_.empty() ? kExitOk : write_file(page_, bursts_html(report));
   }
 
   void add_microseconds(const std::string& flag, int64_t& ns, const std::string& what) {

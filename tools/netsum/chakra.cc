@@ -4,11 +4,11 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <spdlog/fmt/fmt.h>
 
-#include <fstream>
 #include <vector>
 
 #include "src/base/text.h"
 #include "tools/netsum/chakra.pb.h"
+#include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 
 namespace netsum::tool {
@@ -119,14 +119,13 @@ class Trace {
 
 }  // namespace
 
-void write_chakra(const plan::Schedule& schedule, const std::string& prefix, uint64_t bytes) {
+int write_chakra(const plan::Schedule& schedule, const std::string& prefix, uint64_t bytes) {
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     const std::string file = fmt::format("{}.{}.et", prefix, rank);
-    std::ofstream stream(file, std::ios::binary);
-    stream << Trace(schedule, rank, bytes).text();
-    stream.close();
-    if (!stream) throw UsageError(file + ": cannot be written; check the folder and its permissions");
+    if (const int status = write_file(file, Trace(schedule, rank, bytes).text()); status != kExitOk)
+      return status;
   }
+  return kExitOk;
 }
 
 }  // namespace netsum::tool

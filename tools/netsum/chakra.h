@@ -10,9 +10,9 @@
 namespace netsum::tool {
 
 // Writes <prefix>.<rank>.et for each rank, with the messages and additions of a tensor of so many bytes. Additions take no
-// time by themselves: simulators have a rate for them. Throws UsageError if a file cannot be written; files that were
+// time by themselves: simulators have a rate for them. Returns the exit status; if a file cannot be written, those that were
 // written before it stay.
-void write_chakra(const plan::Schedule& schedule, const std::string& prefix, uint64_t bytes);
+int write_chakra(const plan::Schedule& schedule, const std::string& prefix, uint64_t bytes);
 
 }  // namespace netsum::tool
 

@@ -94,6 +94,9 @@ void declare_inject_flags(CLI::App& app, InjectedFaults& faults, const std::stri
 
 std::string environment(const char* name);
 
+// Writes a file that a flag names. Returns the exit status, and reports a failure on standard error.
+int write_file(const std::string& path, const std::string& text);
+
 }  // namespace netsum::tool
 
 #endif  // NETSUM_TOOLS_NETSUM_FLAGS_H_

@@ -129,7 +129,7 @@ class PlanCommand : public Subcommand {
       if (job) std::printf("job '%s' runs with %s\n\n", job->job.c_str(), job->plan.c_str());
       std::printf("%s", plan_text(cases).c_str());
     }
-    return html_.empty() ? kExitOk : write_picture(html_, plan_html(cases));
+    return html_.empty() ? kExitOk : write_file(html_, plan_html(cases));
   }
 
  private:

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 
 #include "src/base/text.h"
 #include "tools/netsum/chakra.h"
@@ -138,23 +137,15 @@ int plan_graph(plan::Graph graph, const GraphFlags& flags, bool json, const std:
     std::printf("%s", msccl_xml(schedule_of(report), "netsum_trees").c_str());
   } else if (!flags.format.empty()) {
     const std::string prefix = flags.format.substr(kChakra.size());
-    write_chakra(schedule_of(report), prefix, flags.gradient);
+    if (const int status = write_chakra(schedule_of(report), prefix, flags.gradient); status != kExitOk)
+      return status;
     std::printf("%zu traces: %s.0.et and so on\n", report.graph.ranks().size(), prefix.c_str());
   } else if (json) {
     print(graph_json(report));
   } else {
     std::printf("%s", graph_text(report).c_str());
   }
-  return html.empty() ? kExitOk : write_picture(html, graph_html(report));
-}
-
-int write_picture(const std::string& file, const std::string& page) {
-  std::ofstream stream(file, std::ios::binary);
-  stream << page;
-  stream.close();
-  if (stream) return kExitOk;
-  std::fprintf(stderr, "netsum: %s: cannot be written; check the folder and its permissions\n", file.c_str());
-  return kExitFailed;
+  return html.empty() ? kExitOk : write_file(html, graph_html(report));
 }
 
 }  // namespace netsum::tool

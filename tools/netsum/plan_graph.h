@@ -34,9 +34,6 @@ std::optional<int> judge_program(const std::string& file, bool json);
 // Plans and prints. Returns the exit status. Throws UsageError (flags.h).
 int plan_graph(plan::Graph graph, const GraphFlags& flags, bool json, const std::string& html);
 
-// Returns the exit status, and reports a failure on standard error.
-int write_picture(const std::string& file, const std::string& page);
-
 }  // namespace netsum::tool
 
 #endif  // NETSUM_TOOLS_NETSUM_PLAN_GRAPH_H_
