@@ -74,7 +74,7 @@ wheel: setup ## Make a wheel of the Python package that runs on other machines, 
 install: build ## Install the library and the command under PREFIX=/usr/local
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)
 
-tutorials: setup ## Run the pages of docs/tutorial and compare what they print; the time of each (root for three; ONLY=sparse: one)
+tutorials: setup ## Run the parts of docs/tutorial.md and compare what they print; the time of each (root for three; ONLY=sparse: one)
 	@scripts/install_wheel.sh
 	@.venv/bin/python -m pytest -q tests/tutorial $(if $(ONLY),-k $(ONLY)) --durations 0 --durations-min 1
 

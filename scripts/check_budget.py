@@ -14,19 +14,20 @@ import check_main
 
 CEILINGS = {
     "lines of README.md": 90,
-    "pages of Markdown": 27,
+    "pages of Markdown": 23,
     "words in Markdown": 69_500,
     "phrases to avoid, per 1000 words of Markdown": 1.5,
     "named types in production": 800,
 }
 PAGE_LINES = 250
-# Longer: the protocol; commands, settings and methods that are looked up; tables that programs write or read.
+# Longer: the protocol; commands, settings and methods that are looked up; the tutorial with all that it prints; tables that programs write.
 LONG_PAGES = {
     "docs/command.md": 365,
     "docs/compression.md": 295,
     "docs/operations.md": 285,
     "docs/p4.md": 300,
     "docs/pytorch.md": 400,
+    "docs/tutorial.md": 530,
     "wire/PROTOCOL.md": 420,
 }
 # Words of German sentences in English, and metaphors (CONTRIBUTING.md, Prose).

@@ -57,16 +57,8 @@ HIDDEN_NAME = "local__"
 NAVIGATION = """
 ```{toctree}
 :hidden:
-:caption: Tutorial
-docs/tutorial/1-job
-docs/tutorial/2-network
-docs/tutorial/3-programs
-docs/tutorial/4-sparse
-docs/tutorial/5-compressor
-```
-```{toctree}
-:hidden:
 :caption: Use
+docs/tutorial
 docs/start
 docs/pytorch
 docs/programs

@@ -1,6 +1,6 @@
-"""The pages of docs/tutorial do what they say: every command runs, and prints what the page shows.
+"""The parts of docs/tutorial.md do what they say: every command runs, and prints what the page shows.
 
-A block ```sh is run by the page's bash, in the root of the repository, as by a reader who copies it. The block ```text after it
+A block ```sh is run by the part's bash, in the root of the repository, as by a reader who copies it. The block ```text after it
 shows all that it prints. The last command of a block ends with status 0, of a block ```sh fails with another. In what is
 shown, a number with a decimal point is measured, and any such number matches; a space is any number of spaces; `...` is any
 text, and a line of it any lines. (byexample and prysk need marks for this that readers would see.)
@@ -16,9 +16,10 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = sorted((ROOT / "docs/tutorial").glob("[1-9]*.md"))
+PAGE = ROOT / "docs/tutorial.md"
 # What `make test` runs, too: it compiles two files, and no process of it loads PyTorch.
-SHORT = "3-programs.md"
+SHORT = "3"
+PART = re.compile(r"^## (\d) (.*)$", re.MULTILINE)
 BLOCK = re.compile(r"^```(sh|sh fails|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MEASURED = re.compile(r"(?<![\d.])\d+\.\d+(?!\.?\d)")
 END = "-- end of the block:"
@@ -36,6 +37,13 @@ def blocks_of(text):
         yield text.count("\n", 0, block.start()) + 2, commands, kind == "sh", shown
 
 
+def parts_of(text):
+    """Yields (heading, the text before the part, the part). Each part is run by a bash of its own."""
+    headings = list(PART.finditer(text))
+    for heading, following in zip(headings, [*headings[1:], None], strict=True):
+        yield heading, text[: heading.start()], text[heading.start() : following.start() if following else None]
+
+
 def pattern_of(shown):
     """A regular expression for what may be printed."""
     lines = []
@@ -49,7 +57,7 @@ def pattern_of(shown):
 
 
 class Shell:
-    """A bash that runs one block after the other, and what it started in the background until the page ends."""
+    """A bash that runs one block after the other, and what it started in the background until the part ends."""
 
     def __init__(self, folder):
         self._script = folder / "block.sh"
@@ -87,12 +95,11 @@ class Shell:
         raise AssertionError(f"the shell has ended; before: {printed}")
 
 
-def run_page(page, folder):
-    text = page.read_text(encoding="utf-8")
+def run_part(text, folder, before=""):
     with Shell(folder) as shell:
         for line, commands, succeeds, shown in blocks_of(text):
             printed, status = shell.run(commands)
-            where = f"{page.relative_to(ROOT)}:{line}: {commands}"
+            where = f"{PAGE.relative_to(ROOT)}:{before.count(chr(10)) + line}: {commands}"
             print(f"{where}{printed}")  # pytest -rP shows it, for whoever updates the page
             assert (status == 0) == succeeds, f"{where}\nended with status {status}:\n{printed}"
             if shown is not None and not re.fullmatch(pattern_of(shown), printed):
@@ -108,21 +115,33 @@ def test_what_matches():
     assert not re.fullmatch(pattern_of(shown), "step loss\n1 24\nfrom 127.0.0.1:5151 after 3 s\n")
 
 
-def test_a_page_that_is_wrong_fails(tmp_path, monkeypatch):
-    monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    page = tmp_path / "page.md"
-    page.write_text("```sh\nname=world\n```\n\n```sh\necho hello $name\n```\n\n```text\nhello world\n```\n")
-    run_page(page, tmp_path)
+def test_a_part_that_is_wrong_fails(tmp_path):
+    run_part("```sh\nname=world\n```\n\n```sh\necho hello $name\n```\n\n```text\nhello world\n```\n", tmp_path)
     for wrong in ("```sh\nfalse\n```\n", "```sh fails\ntrue\n```\n", "```sh\necho 3\n```\n```text\n4\n```\n"):
-        page.write_text(wrong)
         with pytest.raises((AssertionError, pytest.fail.Exception)):
-            run_page(page, tmp_path)
+            run_part(wrong, tmp_path)
+
+
+def test_all_blocks_are_in_a_part():
+    text = PAGE.read_text(encoding="utf-8")
+    parts = list(parts_of(text))
+    assert [heading.group(1) for heading, _, _ in parts] == list("12345")
+    assert sum(len(list(blocks_of(part))) for _, _, part in parts) == len(list(blocks_of(text))) > len(parts)
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, id=page.stem, marks=[] if page.name == SHORT else [pytest.mark.soak]) for page in PAGES]
+    ("before", "part"),
+    [
+        pytest.param(
+            before,
+            part,
+            id=re.sub(r"\W+", "-", heading.group(2).lower()),
+            marks=[] if heading.group(1) == SHORT else [pytest.mark.soak],
+        )
+        for heading, before, part in parts_of(PAGE.read_text(encoding="utf-8"))
+    ],
 )
-def test_page(page, tmp_path):
-    if "netsum rack" in page.read_text(encoding="utf-8") and os.geteuid() != 0:
+def test_part(before, part, tmp_path):
+    if "netsum rack" in part and os.geteuid() != 0:
         pytest.skip("virtual racks need root")
-    run_page(page, tmp_path)
+    run_part(part, tmp_path, before)
