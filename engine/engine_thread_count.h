@@ -8,7 +8,7 @@
 namespace netsum {
 
 struct EngineThreadCount {
-  // What one thread sends and receives, in bits per second each: 7 to 10 Gbit/s were measured (docs/performance.md).
+  // What one thread sends and receives, in bits per second each: 7 to 10 Gbit/s were measured (docs/results.md).
   static constexpr double kRateOfOne = 8e9;
 
   struct Wanted {

@@ -14,7 +14,7 @@ import check_main
 
 CEILINGS = {
     "lines of README.md": 90,
-    "pages of Markdown": 23,
+    "pages of Markdown": 22,
     "words in Markdown": 69_500,
     "phrases to avoid, per 1000 words of Markdown": 1.5,
     "named types in production": 800,
@@ -27,6 +27,7 @@ LONG_PAGES = {
     "docs/operations.md": 285,
     "docs/p4.md": 300,
     "docs/pytorch.md": 400,
+    "docs/results.md": 357,
     "docs/tutorial.md": 530,
     "wire/PROTOCOL.md": 420,
 }

@@ -80,7 +80,6 @@ docs/sparse
 docs/compression
 docs/p4
 docs/results
-docs/performance
 ```
 ```{toctree}
 :hidden:

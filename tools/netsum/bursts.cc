@@ -29,7 +29,7 @@ constexpr char kExamples[] =
     "dir may be\n"
     "missing; \"packets\": n stands for n packets that came together.\n"
     "\n"
-    "docs/performance.md says what the figures mean.\n"
+    "docs/results.md says what the figures mean.\n"
     "Exit status: 0 done; 2 the file or the command line is wrong; 3 the page cannot be written, or the "
     "rack\n"
     "cannot be captured.";
