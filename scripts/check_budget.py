@@ -14,7 +14,7 @@ import check_main
 
 CEILINGS = {
     "lines of README.md": 90,
-    "pages of Markdown": 22,
+    "pages of Markdown": 21,
     "words in Markdown": 69_500,
     "phrases to avoid, per 1000 words of Markdown": 1.5,
     "named types in production": 800,
@@ -22,6 +22,7 @@ CEILINGS = {
 PAGE_LINES = 250
 # Longer: the protocol; commands, settings and methods that are looked up; the tutorial with all that it prints; tables that programs write.
 LONG_PAGES = {
+    "CONTRIBUTING.md": 298,
     "docs/command.md": 365,
     "docs/compression.md": 295,
     "docs/operations.md": 285,

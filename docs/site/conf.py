@@ -94,7 +94,6 @@ wire/PROTOCOL
 :caption: Change
 ARCHITECTURE
 CONTRIBUTING
-docs/testing
 docs/decisions
 docs/dependencies
 CHANGELOG
