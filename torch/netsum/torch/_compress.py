@@ -151,8 +151,9 @@ class Compression:
     def average(self, tensors):
         """Averages tensors over the ranks in place, each compressed as the gradient of its parameter. Blocks.
 
-        tensors: pairs of a parameter and a tensor of its shape and type. All ranks pass the same parameters in the same order.
         Each call is a pass: one that fails leaves what this rank keeps as it was before.
+
+        tensors: pairs of a parameter and a tensor of its shape and type. All ranks pass the same parameters in the same order.
         """
         started = []
         for dtype in dict.fromkeys(parameter.dtype for parameter, _ in tensors):
