@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What the P4 programs need of a switch, computed from their sources: registers, memory, stages, header bits and passes.
 
-aggregator/p4/resources.py           prints the tables
-aggregator/p4/resources.py --check   compares them with those in docs/p4.md, the registers of v1model with those of the
-                                     model, and verifies that each of these is read and written at one place
-aggregator/p4/resources.py --write   writes them into docs/p4.md
+aggregator/p4/resources.py           prints the tables, with each register
+aggregator/p4/resources.py --check   compares those of docs/p4.md, the registers of v1model with those of the model, and
+                                     verifies that each of these is read and written at one place
+aggregator/p4/resources.py --write   writes the tables but those of the registers into docs/p4.md
 """
 
 import pathlib
@@ -78,6 +78,10 @@ def kib(bits, elements, instances, slots):
     return bits * elements * instances / 8 / 1024 * SLOTS / slots
 
 
+def memory(total):
+    return f"Registers: {total:g} KiB per {SLOTS} slots."
+
+
 def header_rows(bits, headers, words, extra=()):
     rows = [("Ethernet, IPv4, UDP, netsum, " + headers[0], sum(bits[name] for name in headers[1]))]
     rows += [(f"lanes of a pass: {words} words", words * bits["word_t"]), *extra, ("metadata", bits["metadata_t"])]
@@ -86,15 +90,16 @@ def header_rows(bits, headers, words, extra=()):
 
 
 def tables(text, sizes):
-    lines = ["| control | register | bits | elements | instances | KiB per 1024 slots |", "|--|--|--:|--:|--:|--:|"]
+    """Of the registers, and for the document."""
+    table = ["| control | register | bits | elements | instances | KiB per 1024 slots |", "|--|--|--:|--:|--:|--:|"]
     total = 0
     for control, name, bits, elements, instances in registers(text, sizes):
         size = kib(bits, elements, instances, sizes["NETSUM_P4_SLOTS"])
         total += size
-        lines.append(f"| `{control}` | `{name}` | {bits} | {elements} | {instances} | {size:g} |")
-    lines.append(f"| all | | | | | {total:g} |")
+        table.append(f"| `{control}` | `{name}` | {bits} | {elements} | {instances} | {size:g} |")
+    lines = [memory(total), ""]
     frame = ["ethernet_t", "ipv4_t", "udp_t", "netsum_t"]
-    lines += ["", *header_rows(header_bits(text), ("pass", [*frame, "pass_t"]), sizes["NETSUM_P4_WORDS"])]
+    lines += header_rows(header_bits(text), ("pass", [*frame, "pass_t"]), sizes["NETSUM_P4_WORDS"])
     lines += [
         "",
         "| payload | passes of a contribution | of the last one | of a repeated RESULT | per round of 8 members |",
@@ -104,11 +109,12 @@ def tables(text, sizes):
         lines.append(
             f"| {groups * sizes['NETSUM_P4_PASS_BYTES']} | {groups} | {2 * groups} | {2 * groups} | {9 * groups} |"
         )
-    return "\n".join(lines)
+    return "\n".join(table), "\n".join(lines)
 
 
 def tna_tables(text, sizes):
-    lines = ["| control | register | bits | elements | stages | KiB per 1024 slots |", "|--|--|--:|--:|--|--:|"]
+    """Of the registers, and for the document."""
+    table = ["| control | register | bits | elements | stages | KiB per 1024 slots |", "|--|--|--:|--:|--|--:|"]
     total = 0
     for control, name, bits, elements, stages in tna_registers(text, sizes):
         size = kib(bits, elements, len(stages), sizes["NETSUM_TNA_SLOTS"])
@@ -117,8 +123,7 @@ def tna_tables(text, sizes):
             f"{stage}" if stages.count(stage) == 1 else f"{stages.count(stage)} in {stage}"
             for stage in sorted(set(stages))
         )
-        lines.append(f"| `{control}` | `{name}` | {bits} | {elements} | {where} | {size:g} |")
-    lines.append(f"| all | | | | | {total:g} |")
+        table.append(f"| `{control}` | `{name}` | {bits} | {elements} | {where} | {size:g} |")
     frame = ["ethernet_t", "ipv4_t", "udp_t", "netsum_t"]
     words = sizes["NETSUM_TNA_WORDS"]
     rows = header_rows(
@@ -127,7 +132,8 @@ def tna_tables(text, sizes):
         words,
         [("upper halves of the lanes", 32 * words)],
     )
-    lines += [
+    lines = [
+        memory(total),
         "",
         *rows,
         "",
@@ -142,7 +148,7 @@ def tna_tables(text, sizes):
             groups = payload // sizes["NETSUM_TNA_PASS_BYTES"]
             one, out = 1 + groups * passes_in, groups * passes_out
             lines.append(f"| {', '.join(names)} | {payload} | {one} | {one + out} | {8 * one + out} |")
-    return "\n".join(lines)
+    return "\n".join(table), "\n".join(lines)
 
 
 def check_registers(text, sizes):
@@ -186,10 +192,10 @@ def main(arguments):
     text, tna_text = source("v1model"), source("tna")
     made = {"v1model": tables(text, sizes), "tna": tna_tables(tna_text, sizes)}
     if not arguments:
-        print("\n\n".join(made.values()))
+        print("\n\n".join(part for parts in made.values() for part in parts))
         return 0
     document = wanted = DOCUMENT.read_text()
-    for name, lines in made.items():
+    for name, (_, lines) in made.items():
         wanted = replaced(wanted, name, lines)
     if arguments == ["--write"]:
         DOCUMENT.write_text(wanted)
