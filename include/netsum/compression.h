@@ -1,6 +1,6 @@
 // Compression of tensors before they are summed: what a rank sends instead of a tensor, what it keeps for later, and what
 // may be done with the payloads of all ranks. No I/O: compressed_all_reduce() below sums over a communicator, and programs
-// with their own transport call the parts. Methods and formulas: docs/compression.md.
+// with their own transport call the parts. Methods: docs/compression.md; formulas: netsum compression --markdown.
 #ifndef NETSUM_COMPRESSION_H_
 #define NETSUM_COMPRESSION_H_
 

@@ -38,7 +38,7 @@ struct Method {
   // Options as text ("ratio=0.1,sampled=true") that benchmarks measure, the first also tests. Empty: the defaults.
   std::array<std::string_view, 3> examples{};
 
-  // Cells of the tables in docs/compression.md, which explains the symbols. No formula: that of another method.
+  // Cells of the tables of methods_page.h; docs/compression.md explains the symbols. No formula: that of another method.
   std::string_view sends, bytes, when;
   std::string_view formula, bound;
 };

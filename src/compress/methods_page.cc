@@ -126,19 +126,19 @@ std::string table_of_options() {
   return text;
 }
 
-std::string table_of_formulas() {
+}  // namespace
+
+std::string methods_page() {
+  return table_of_methods() + "\n" + table_of_options();
+}
+
+std::string formulas_page() {
   std::string text = row({"method", "C(x)", "bound"});
   text += "|---|---|---|\n";
   for (const Method* const method : all_methods())
     if (!method->formula.empty())
       text += row({code(method->name), std::string(method->formula), std::string(method->bound)});
   return text;
-}
-
-}  // namespace
-
-std::string methods_page() {
-  return table_of_methods() + "\n" + table_of_options() + "\n" + table_of_formulas();
 }
 
 }  // namespace netsum::compress

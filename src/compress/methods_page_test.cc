@@ -36,6 +36,15 @@ TEST(MethodsPageTest, TheTablesAreMadeOfTheMethods) {
          "writes docs/compression.md";
 }
 
+TEST(MethodsPageTest, FormulasHaveABound) {
+  const std::string formulas = formulas_page();
+  for (const Method* const method : all_methods()) {
+    EXPECT_EQ(formulas.find("| `" + std::string(method->name) + "` |") == std::string::npos,
+              method->formula.empty());
+    EXPECT_EQ(method->bound.empty(), method->formula.empty()) << method->name;
+  }
+}
+
 TEST(MethodsPageTest, EveryMethodSaysWhatItIs) {
   std::string_view before;
   for (const Method* const method : all_methods()) {

@@ -17,14 +17,14 @@ class CompressionCommand : public Subcommand {
     app_ = root.add_subcommand("compression", "List the methods of compression");
     app_->add_flag(
         "--markdown", markdown_,
-        "Print the tables of docs/compression.md: methods, options with ranges and defaults, formulas");
+        "Print tables: methods, options with ranges and defaults, formulas with bounds and sources");
   }
 
   bool chosen() const override { return app_->parsed(); }
 
   int run() override {
     if (markdown_) {
-      std::fputs(compress::methods_page().c_str(), stdout);
+      std::fputs((compress::methods_page() + "\n" + compress::formulas_page()).c_str(), stdout);
       return kExitOk;
     }
     for (const compress::Method* const method : compress::all_methods())
