@@ -35,7 +35,7 @@ constexpr char kExamples[] =
     "  shards:\n"
     "    - {name: part0, bytes: 10GiB, at: 'n[0-3]'}\n"
     "\n"
-    "docs/placement.md describes formats, keys and method. Nothing is started.\n"
+    "docs/placement.md describes the method. Nothing is started.\n"
     "Exit status: 0 done; 2 a file or the command line is wrong, or the job does not fit.";
 
 using Output = std::string (*)(const PlaceReport&);
