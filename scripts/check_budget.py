@@ -13,24 +13,21 @@ import sys
 import check_main
 
 CEILINGS = {
-    "lines of README.md": 90,
+    "lines of README.md": 84,
     "pages of Markdown": 21,
-    "words in Markdown": 69_500,
-    "phrases to avoid, per 1000 words of Markdown": 1.5,
+    "words in Markdown": 60_000,
+    "phrases to avoid, per 1000 words of Markdown": 1.0,
     "named types in production": 800,
 }
 PAGE_LINES = 250
 # Longer: the protocol; commands, settings and methods that are looked up; the tutorial with all that it prints; tables that programs write.
 LONG_PAGES = {
-    "CONTRIBUTING.md": 298,
-    "docs/command.md": 365,
-    "docs/compression.md": 295,
-    "docs/operations.md": 285,
-    "docs/p4.md": 300,
-    "docs/pytorch.md": 400,
-    "docs/results.md": 357,
-    "docs/tutorial.md": 530,
-    "wire/PROTOCOL.md": 420,
+    "docs/command.md": 254,
+    "docs/compression.md": 272,
+    "docs/pytorch.md": 381,
+    "docs/results.md": 348,
+    "docs/tutorial.md": 492,
+    "wire/PROTOCOL.md": 401,
 }
 # Words of German sentences in English, and metaphors (CONTRIBUTING.md, Prose).
 PHRASES = re.compile(
