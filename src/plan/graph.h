@@ -32,6 +32,7 @@ struct Vertex {
   int64_t sum_rate = kUnlimited;  // of an aggregator: how fast it can sum, from each member
   bool relay = true;              // of a rank
   int line = 0;                   // in the file; 0: none
+  bool operator==(const Vertex&) const = default;
 };
 
 // Rates are whole numbers in one unit, such as bit/s. An arc without limit leads to or from an aggregator inside a switch.
@@ -40,6 +41,7 @@ struct Arc {
   size_t to = 0;
   int64_t rate = 0;
   int line = 0;
+  bool operator==(const Arc&) const = default;
 };
 
 struct Graph {
@@ -49,6 +51,7 @@ struct Graph {
   size_t add(std::string name, VertexKind kind, int64_t sum_rate = kUnlimited);
   void link(size_t a, size_t b, int64_t rate);  // both directions
   std::vector<size_t> ranks() const;
+  bool operator==(const Graph&) const = default;
 };
 
 // Errors: kInvalidArgument with the vertex or arc and, if there is one, its line ("line 7: "); kUnreachable if a rank

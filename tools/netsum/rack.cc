@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "src/base/text.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/quantity.h"
+#include "tools/netsum/rack_graph_trees.h"
 #include "tools/netsum/rack_make.h"
 #include "tools/netsum/rack_p4.h"
 #include "tools/netsum/rack_set.h"
@@ -20,6 +22,11 @@
 namespace netsum::tool {
 namespace {
 
+// Of `rack up`, besides --name and --mtu; the others have no meaning for a topology.
+constexpr const char* kStarFlags[] = {"--workers",     "--racks",      "--rate",  "--worker-rate",
+                                      "--spare",       "--spare-rate", "--ports", "--no-switch-aggregator",
+                                      "--switch-rate", "--dataplane",  "--cores", "--spine-dataplane",
+                                      "--loss",        "--multicast"};
 constexpr int kMaxP4Mtu = 1135;  // of ranks: payloads of at most 1024 bytes
 
 constexpr char kExamples[] =
@@ -29,6 +36,8 @@ constexpr char kExamples[] =
     "  netsum rack up --name big --workers 8 --racks 2         two racks under a spine\n"
     "  netsum rack up --workers 8 --rate 100mbit --spare 2 --no-switch-aggregator   two spare hosts sum\n"
     "  netsum rack up --workers 8 --loss 0.1%                  links that lose packets\n"
+    "  netsum rack up --topology examples/graph.yaml           hosts, switches and links of any shape\n"
+    "  netsum rack set 'gpu0>leaf0' --rate 50mbit              one direction of a link in it\n"
     "  netsum rack set 3 --link down                           unplugs worker 3\n"
     "  netsum rack status\n"
     "  netsum rack exec 0 -- netsum doctor\n"
@@ -64,6 +73,24 @@ CLI::Validator rack_name() {
       "NAME");
 }
 
+void print_graph(const RackOptions& options) {
+  const RackPlan plan(options);
+  const auto count = [&](RackNode::Kind kind) {
+    return std::count_if(plan.nodes().begin(), plan.nodes().end(),
+                         [&](const RackNode& node) { return node.kind == kind; });
+  };
+  std::printf("rack '%s' is up: %d workers, %td switches, %td places, %zu links in one direction, MTU %d\n",
+              options.name.c_str(), options.workers, count(RackNode::Kind::kSwitch),
+              count(RackNode::Kind::kSpareHost), plan.links().size(), options.mtu);
+  if (!options.graph->trees.empty()) {
+    const size_t trees = options.graph->trees.size();
+    std::printf("%zu aggregators sum along %zu tree%s\n", plan.services().size(), trees,
+                trees == 1 ? "" : "s");
+  }
+  const std::string name = options.name == "rack" ? "" : " --name " + options.name;
+  std::printf("run something on worker 0: netsum rack exec%s 0 -- COMMAND\n", name.c_str());
+}
+
 int up(const RackOptions& options) {
   if (const std::string missing = missing_privilege(); !missing.empty()) {
     return fail(Status(ErrorCode::kPermissionDenied, missing));
@@ -90,6 +117,10 @@ int up(const RackOptions& options) {
     if (const Status status = take_down(*before); !status.ok()) return fail(status);
   }
   if (const Status status = make_rack(options); !status.ok()) return fail(status);
+  if (options.graph) {
+    print_graph(options);
+    return kExitOk;
+  }
   std::printf(
       "rack '%s' is up: %d workers, %s, link rate %s, MTU %d, dataplane %s%s\n", options.name.c_str(),
       options.workers,
@@ -158,14 +189,25 @@ int set(const std::string& name, const std::string& where, const RackLinkChange&
   return kExitOk;
 }
 
+// Of a worker's link; of several, their sum in the slower direction.
+uint64_t link_rate_of(const RackNote& note, const RackPlan& plan, const RackNode& node) {
+  uint64_t out = 0, in = 0;
+  for (const RackLink& link : plan.links()) {
+    if (link.node == node.id) out += state_of(note, link).rate_bits;
+    if (link.receiver == node.id) in += state_of(note, link).rate_bits;
+  }
+  return note.options.graph ? std::min(in, out) : out;
+}
+
 int exec(const std::string& name, const std::string& where, std::vector<std::string> command) {
   const std::optional<RackNote> note = read_note(name);
   if (!note) return fail(not_up(name));
   const RackPlan plan(note->options);
-  const RackNode* node = plan.find(where);
+  const RackNode* node = plan.find_named(where);
   if (node == nullptr) {
     std::string known;
-    for (const RackNode& one : plan.nodes()) known += (known.empty() ? "" : ", ") + one.id;
+    for (const RackNode& one : plan.nodes())
+      known += (known.empty() ? "" : ", ") + (one.name.empty() ? one.id : printable(one.name));
     return fail(Status(ErrorCode::kInvalidArgument,
                        "'" + where + "' is not in rack '" + name + "', which has " + known));
   }
@@ -189,10 +231,9 @@ int exec(const std::string& name, const std::string& where, std::vector<std::str
   if (node->kind == RackNode::Kind::kWorker) {
     setenv("NETSUM_WORKER", node->id.c_str() + 1, 1);
     setenv("GLOO_SOCKET_IFNAME", plan.control_interface(), 0);
-    for (const RackLink& link : plan.links()) {
-      const uint64_t rate = link.node == node->id ? state_of(*note, link).rate_bits : 0;
-      if (rate > 0) setenv("NETSUM_LINK_RATE", format_rate(rate).c_str(), 0);
-    }
+    const uint64_t rate = link_rate_of(*note, plan, *node);
+    if (rate > 0) setenv("NETSUM_LINK_RATE", format_rate(rate).c_str(), 0);
+    if (note->options.graph && !note->options.graph->trees.empty()) setenv("NETSUM_HIERARCHY", "1", 0);
   }
   std::vector<char*> argv;
   for (std::string& word : command) argv.push_back(word.data());
@@ -286,6 +327,8 @@ class RackCommand : public Subcommand {
   CLI::App *app_, *up_, *status_, *set_, *exec_, *down_;
   RackOptions options_;
   RackLinkChange change_;
+  std::string topology_;
+  bool trees_ = false;
   std::string where_;
   std::vector<std::string> command_;
   bool json_ = false;
@@ -345,9 +388,17 @@ RackCommand::RackCommand(CLI::App& root) {
              "Share of packets that every link loses in each direction: 0.01, 1%. Also with 0,\n"
              "`rack set --loss` can change it; without the flag it cannot");
   up_->add_flag("--multicast", options_.multicast, "Aggregators send results to workers by IP multicast");
+  CLI::Option* topology = up_->add_option(
+      "--topology", topology_,
+      "Topology file of `netsum plan`: hosts, switches, places and their links, at most 32 of them in all");
+  for (const char* flag : kStarFlags) topology->excludes(up_->get_option(flag));
+  up_->add_flag("--trees", trees_,
+                "With --topology: aggregators on hosts, places and switches that sum along the trees that\n"
+                "`netsum plan` computes, instead of one in each place and switch that sums")
+      ->needs(topology);
   up_->footer(
       "Examples:\n  netsum rack up --workers 8 --rate 1gbit --dataplane xdp\n  netsum rack up --name big "
-      "--workers 16 --racks 4");
+      "--workers 16 --racks 4\n  netsum rack up --topology examples/graph.yaml --trees");
 
   status_ = app_->add_subcommand("status", "Show the racks that are up");
   status_->add_flag("--json", json_, "Print a JSON array");
@@ -357,7 +408,7 @@ RackCommand::RackCommand(CLI::App& root) {
   name_flag(set_);
   set_->add_option("WHERE", where_,
                    "Whose link: a worker's number, s0 (a spare host; s0-p1: its port 1), up0 (rack 0's\nto "
-                   "the spine), or all")
+                   "the spine), a name in the topology file, 'a>b' (the link from a to b), or all")
       ->required();
   add_parsed(*set_, "--rate", change_.rate_bits, parse_rate,
              "Rate in each direction, if the rack was created with --rate");
@@ -367,8 +418,10 @@ RackCommand::RackCommand(CLI::App& root) {
              "Unplug the link, or plug it in again");
   set_->footer("Examples:\n  netsum rack set 3 --link down\n  netsum rack set all --loss 0.01 --rate 50mbit");
 
-  exec_ = app_->add_subcommand(
-      "exec", "Run a command on a worker (by number), a spare host (s0) or a switch (sw, sw1, spine)");
+  exec_ = app_->add_subcommand("exec",
+                               "Run a command on a worker (by number), a spare host (s0), a switch (sw, sw1, "
+                               "spine), or a name in the\n"
+                               "topology file");
   name_flag(exec_);
   exec_->add_option("WHERE", where_, "Worker's number, spare host, or switch")->required();
   exec_->add_option("COMMAND", command_, "Command to run, after `--`")->required();
@@ -389,6 +442,10 @@ int RackCommand::run() {
                        std::to_string(options_.racks) + ": every rack needs a worker");
     }
     check_placement(options_);
+    if (!topology_.empty()) {
+      options_.graph = load_rack_graph(topology_, trees_);
+      options_.workers = static_cast<int>(options_.graph->graph.ranks().size());
+    }
     return up(options_);
   }
   if (status_->parsed()) return status(json_);

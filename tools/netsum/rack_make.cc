@@ -63,16 +63,6 @@ Status frames_as_packets(const RackPlan& plan) {
   return Status();
 }
 
-// A host with several ports answers at each only for the address of that port.
-Status separate_ports(const RackPlan& plan) {
-  for (const RackNode& node : plan.nodes()) {
-    if (node.kind != RackNode::Kind::kSpareHost || node.ports.size() == 1) continue;
-    const Status status = set_network_parameter(node.network_namespace, "ipv4/conf/all/arp_ignore", "1");
-    if (!status.ok()) return status;
-  }
-  return Status();
-}
-
 Status start_aggregators(RackNote* note, const RackPlan& plan) {
   for (const RackService& service : plan.services()) {
     std::vector<std::string> command = {"netsum"};
@@ -81,7 +71,7 @@ Status start_aggregators(RackNote* note, const RackPlan& plan) {
       const std::vector<std::string> p4 = p4_arguments(plan);
       command.insert(command.end(), p4.begin(), p4.end());
     }
-    const Result<ProcessMark> process = start_detached(plan.find(service.id)->network_namespace, command,
+    const Result<ProcessMark> process = start_detached(plan.find(service.node)->network_namespace, command,
                                                        log_path(note->options, service.id));
     if (!process.ok()) return process.status();
     note->aggregators.push_back({service.id, process.value()});
@@ -96,11 +86,16 @@ Status start_aggregators(RackNote* note, const RackPlan& plan) {
 
 Status make(RackNote* note) {
   const RackPlan plan(note->options);
-  for (const RackBatch& batch : plan.batches()) {
+  const std::vector<RackBatch> batches = plan.batches();
+  for (const RackBatch& batch : batches) {
     if (const Status status = run_batch(batch); !status.ok()) return status;
+    if (&batch != &batches.front()) continue;  // the namespaces
+    for (const RackParameter& one : plan.parameters()) {
+      const Status status = set_network_parameter(one.network_namespace, one.name, one.value);
+      if (!status.ok()) return status;
+    }
   }
   if (const Status status = switch_receivers_on(*note, plan); !status.ok()) return status;
-  if (const Status status = separate_ports(plan); !status.ok()) return status;
   if (note->options.loss) {
     if (const Status status = make_links_lossy(note->options); !status.ok()) return status;
   }

@@ -1,5 +1,7 @@
 #include "tools/netsum/rack_plan.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 
 #include "tools/netsum/quantity.h"
@@ -29,6 +31,10 @@ std::string stretch_end(const std::string& port, char end) {
 }
 
 RackPlan::RackPlan(const RackOptions& options) : options_(options) {
+  if (options.graph) {
+    add_graph_nodes();
+    return;
+  }
   const std::string prefix = "netsum-" + options.name + "-";
   const bool has_spine = options.racks > 1;
   RackNode spine{.kind = RackNode::Kind::kSpine,
@@ -96,6 +102,13 @@ const RackNode* RackPlan::find(std::string_view id) const {
     if (node.id == wanted) return &node;
   }
   return nullptr;
+}
+
+const RackNode* RackPlan::find_named(std::string_view name) const {
+  for (const RackNode& node : nodes_) {
+    if (node.name == name && !name.empty()) return &node;
+  }
+  return find(name);
 }
 
 const RackNode& RackPlan::top() const {
@@ -189,12 +202,14 @@ void RackPlan::add_link(const End& a, const End& b, bool lossy, std::vector<Rack
   batches->push_back(upper);
 }
 
-std::string RackPlan::bucket(uint64_t rate_bits) {
+// A bucket that is down has a queue with room for no packet.
+std::string RackPlan::bucket(uint64_t rate_bits, bool up) {
   return " root tbf rate " + std::to_string(rate_bits) + "bit burst " +
-         std::to_string(burst_bytes(rate_bits)) + " limit " + std::to_string(queue_bytes(rate_bits));
+         std::to_string(burst_bytes(rate_bits)) + " limit " + std::to_string(up ? queue_bytes(rate_bits) : 1);
 }
 
 std::vector<RackLink> RackPlan::links() const {
+  if (options_.graph) return graph_links();
   std::vector<RackLink> links;
   const auto add = [&](const RackNode& node, const std::string& id, const std::vector<std::string>& shaped,
                        const RackNode& upper, const std::string& port) {
@@ -222,10 +237,10 @@ std::vector<RackLink> RackPlan::links() const {
   return links;
 }
 
-RackBatch RackPlan::rate_change(const RackLink& link, uint64_t rate_bits) const {
+RackBatch RackPlan::rate_change(const RackLink& link, uint64_t rate_bits, bool up) const {
   RackBatch batch{"tc", link.lower_namespace, {}};
   for (const std::string& interface : link.shaped) {
-    batch.lines.push_back("qdisc change dev " + interface + bucket(rate_bits));
+    batch.lines.push_back("qdisc change dev " + interface + bucket(rate_bits, up));
   }
   return batch;
 }
@@ -295,7 +310,26 @@ void RackPlan::add_uplink(const RackNode& uplink, std::vector<RackBatch>* batche
                        "qdisc add dev spine" + bucket(options_.rate_bits)}});
 }
 
+std::vector<RackParameter> RackPlan::parameters() const {
+  std::vector<RackParameter> all;
+  for (const RackNode& node : nodes_) {
+    if (options_.graph) {
+      // Packets may come in by another link than the one that leads back.
+      for (const char* name : {"rp_filter", "arp_ignore"}) {
+        for (const char* of : {"all", "default"})
+          all.push_back({node.network_namespace, fmt::format("ipv4/conf/{}/{}", of, name), "0"});
+      }
+      all.push_back({node.network_namespace, "ipv4/ip_forward", "1"});
+    } else if (node.kind == RackNode::Kind::kSpareHost && node.ports.size() > 1) {
+      // A host answers at each port only for the address of that port.
+      all.push_back({node.network_namespace, "ipv4/conf/all/arp_ignore", "1"});
+    }
+  }
+  return all;
+}
+
 std::vector<RackBatch> RackPlan::batches() const {
+  if (options_.graph) return graph_batches();
   std::vector<RackBatch> batches;
   RackBatch namespaces{"ip", "", {}};
   for (const RackNode& node : nodes_) namespaces.lines.push_back("netns add " + node.network_namespace);
@@ -316,7 +350,7 @@ RackService RackPlan::service(const RackNode& node) const {
     return control_address(at) + ":" + std::to_string(kRackControlPort);
   };
   const bool is_spare = node.kind == RackNode::Kind::kSpareHost;
-  RackService service{.id = node.id, .address = control(node), .arguments = {}};
+  RackService service{.id = node.id, .node = node.id, .address = control(node), .arguments = {}};
   std::string listen = service.address;
   for (size_t port = 1; is_spare && port < node.ports.size(); ++port)
     listen.append(",").append(port_address(node, port));
@@ -357,6 +391,7 @@ RackService RackPlan::service(const RackNode& node) const {
 }
 
 std::vector<RackService> RackPlan::services() const {
+  if (options_.graph) return graph_services();
   std::vector<RackService> services;
   for (const RackNode& node : nodes_) {
     if ((node.switches() && options_.switch_aggregator) || node.kind == RackNode::Kind::kSpareHost)
@@ -366,6 +401,7 @@ std::vector<RackService> RackPlan::services() const {
 }
 
 std::string RackPlan::aggregators_for(const RackNode& node) const {
+  if (options_.graph && !options_.graph->trees.empty()) return tree_aggregators_for(node);
   if (options_.racks > 1) {
     return service(node.kind == RackNode::Kind::kWorker ? switch_of(node) : top()).address;
   }
@@ -390,7 +426,8 @@ nlohmann::ordered_json to_json(const RackOptions& o) {
           {"dataplane", o.dataplane},
           {"spine_dataplane", o.spine_dataplane},
           {"multicast", o.multicast},
-          {"loss", o.loss ? nlohmann::ordered_json(*o.loss) : nlohmann::ordered_json()}};
+          {"loss", o.loss ? nlohmann::ordered_json(*o.loss) : nlohmann::ordered_json()},
+          {"graph", o.graph ? to_json(*o.graph) : nlohmann::ordered_json()}};
 }
 
 RackOptions rack_options_from_json(const nlohmann::ordered_json& json) {
@@ -409,7 +446,9 @@ RackOptions rack_options_from_json(const nlohmann::ordered_json& json) {
           .dataplane = json.at("dataplane"),
           .spine_dataplane = json.at("spine_dataplane"),
           .multicast = json.at("multicast"),
-          .loss = optional_of<double>(json.at("loss"))};
+          .loss = optional_of<double>(json.at("loss")),
+          .graph = json.at("graph").is_null() ? std::nullopt
+                                              : std::optional(rack_graph_from_json(json.at("graph")))};
 }
 
 std::string worker_rates_text(const std::map<int, uint64_t>& rates) {
@@ -428,6 +467,7 @@ std::string worker_rates_text(const std::map<int, uint64_t>& rates) {
 }
 
 std::string difference(const RackOptions& is, const RackOptions& wanted) {
+  if ((is.graph || wanted.graph) && is.graph != wanted.graph) return "another topology";
   std::string text;
   const auto compare = [&](const char* what, const std::string& has, const std::string& wants) {
     if (has != wants) text += (text.empty() ? "" : "; ") + std::string(what) + " " + has + ", not " + wants;

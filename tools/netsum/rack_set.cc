@@ -53,6 +53,7 @@ std::vector<std::string> outdated_declarations(const RackNote& note) {
   std::vector<std::string> texts;
   for (const RackLink& link : plan.links()) {
     const RackNode& node = *plan.find(link.node);
+    if (note.options.graph && !note.options.graph->trees.empty()) break;
     const bool is_uplink = node.kind == RackNode::Kind::kUplink && note.options.switch_aggregator;
     if (node.kind != RackNode::Kind::kSpareHost && !is_uplink) continue;
     if (state_of(note, link).rate_bits == link.rate_bits) continue;
@@ -71,12 +72,13 @@ Status change_links(RackNote* note, const std::string& where, const RackLinkChan
         "links that can");
   }
   const RackPlan plan(note->options);
-  const RackNode* node = plan.find(where);
+  const RackNode* node = plan.find_named(where);
+  const auto is_of = [&](const RackLink& link) { return link.node == node->id || link.receiver == node->id; };
   std::string known;
   bool found = false;
   for (const RackLink& link : plan.links()) {
     known += ", " + link.id;
-    if (where != "all" && where != link.id && (node == nullptr || link.node != node->id)) continue;
+    if (where != "all" && where != link.id && (node == nullptr || !is_of(link))) continue;
     found = true;
     if (change.rate_bits && (link.rate_bits == 0 || *change.rate_bits == 0)) {
       return invalid("the link of " + link.id + " in " + name +
@@ -87,7 +89,7 @@ Status change_links(RackNote* note, const std::string& where, const RackLinkChan
     Status status;
     if (change.rate_bits) {
       state.rate_bits = *change.rate_bits;
-      status = run_batch(plan.rate_change(link, state.rate_bits));
+      status = run_batch(plan.rate_change(link, state.rate_bits, state.up || !note->options.graph));
     }
     if (change.loss && status.ok()) {
       state.loss = *change.loss;
@@ -95,7 +97,8 @@ Status change_links(RackNote* note, const std::string& where, const RackLinkChan
     }
     if (change.up && status.ok()) {
       state.up = *change.up;
-      status = run_batch(plan.up_or_down(link, state.up));
+      status = run_batch(note->options.graph ? plan.rate_change(link, state.rate_bits, state.up)
+                                             : plan.up_or_down(link, state.up));
     }
     if (!status.ok()) return status;
     note->links[link.id] = state;

@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "src/base/text.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/rack_loss.h"
 #include "tools/netsum/rack_make.h"
@@ -37,13 +38,15 @@ Json describe(const RackNote& note) {
   json["rate"] = format_rate(note.options.rate_bits);
   json["whole"] = is_whole(note);
   // In a hierarchy each worker has its own.
-  if (note.options.racks == 1) json["aggregator"] = plan.aggregators_for(plan.top());
+  const bool trees = note.options.graph && !note.options.graph->trees.empty();
+  if (note.options.racks == 1 && !trees) json["aggregator"] = plan.aggregators_for(plan.top());
   json["nodes"] = Json::array();
   for (const RackNode& node : plan.nodes()) {
     Json one = {{"id", node.id},
                 {"namespace", node.network_namespace},
                 {"address", node.address},
                 {"rack", node.rack}};
+    if (!node.name.empty()) one["name"] = node.name;
     if (node.kind == RackNode::Kind::kWorker) {
       one["NETSUM_AGGREGATOR"] = plan.aggregators_for(node);
     }
@@ -54,7 +57,7 @@ Json describe(const RackNote& note) {
     for (const RackAggregator& one : note.aggregators) {
       if (one.id != service.id) continue;
       json["aggregators"].push_back({{"id", one.id},
-                                     {"node", service.id},
+                                     {"node", service.node},
                                      {"address", service.address},
                                      {"pid", one.process.pid},
                                      {"serves", is_alive(one.process)},
@@ -74,7 +77,7 @@ std::string text_of(const Json& value) {
 }
 
 std::string link_text(const Json& link) {
-  std::string line = fmt::format("  link {}: rate {}", text_of(link["id"]), text_of(link["rate"]));
+  std::string line = fmt::format("  link {}: rate {}", printable(text_of(link["id"])), text_of(link["rate"]));
   if (link.contains("loss")) line += ", loses " + format_percent(link["loss"]);
   if (link.contains("packets_lost")) {
     line += fmt::format(" ({} packets so far, {} passed)", link["packets_lost"].get<uint64_t>(),
@@ -84,8 +87,9 @@ std::string link_text(const Json& link) {
 }
 
 std::string node_text(const Json& node) {
-  return fmt::format("  {:<6} {:<13} {}\n", text_of(node["id"]), text_of(node["address"]),
-                     text_of(node["namespace"]));
+  return fmt::format("  {:<6} {:<13} {}{}\n", text_of(node["id"]), text_of(node["address"]),
+                     text_of(node["namespace"]),
+                     node.contains("name") ? ", " + printable(text_of(node["name"])) : "");
 }
 
 std::string aggregator_text(const Json& aggregator) {
@@ -105,14 +109,20 @@ Json describe_racks() {
 }
 
 std::string rack_text(const Json& rack) {
-  std::string text = fmt::format("rack '{}': {} workers, link rate {}, MTU {}, dataplane {}{}\n",
-                                 text_of(rack["name"]), rack["workers"].get<int>(), text_of(rack["rate"]),
+  const bool graph = !rack["graph"].is_null();
+  std::string text = fmt::format("rack '{}': {} workers, {}, MTU {}, dataplane {}{}\n", text_of(rack["name"]),
+                                 rack["workers"].get<int>(),
+                                 graph ? "links of a topology" : "link rate " + text_of(rack["rate"]),
                                  rack["mtu"].get<int>(), text_of(rack["dataplane"]),
                                  rack["whole"].get<bool>() ? "" : "; NOT WHOLE: take it down, or up again");
   if (rack.contains("aggregator") && text_of(rack["aggregator"]).empty()) {
     text += "  no aggregator: workers embed shards\n";
   } else if (rack.contains("aggregator")) {
     text += fmt::format("  workers sum at NETSUM_AGGREGATOR={}\n", text_of(rack["aggregator"]));
+  } else if (graph) {
+    const size_t count = rack["graph"]["trees"].size();
+    text += fmt::format("  workers sum along {} of aggregators\n",
+                        count == 1 ? "a tree" : fmt::format("{} trees", count));
   } else {
     text +=
         fmt::format("  workers sum at their switch's aggregator, the switches' sums at the spine's ({})\n",

@@ -57,6 +57,7 @@ Result<plan::Place> spine_place(const RackNote& note, const RackPlan& plan) {
 }  // namespace
 
 Result<plan::Topology> rack_topology(const RackNote& note) {
+  if (note.options.graph) return refused(note, "is of a topology file: plan that file instead");
   const RackPlan plan(note.options);
   const bool hierarchy = note.options.racks > 1;
   if (hierarchy && !note.options.switch_aggregator)
