@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import os
 
-from netsum_bench.labs import commands, groups, jobs, profile, racks, schedules, sparse, training
+from netsum_bench.labs import commands, groups, jobs, profile, racks, schedules, sparse, training, trees
 from netsum_bench.runner import Case
 from netsum_bench.sparse_inputs import DENSITIES, OVERLAPS, SELECTIONS, UNITS
 from netsum_bench.systems import COMPRESSED, SYSTEMS
@@ -149,6 +149,26 @@ IN_ORDER = [
         minutes=7,
         adapt=racks.in_one_round,
         tables={"shares": of_racks.shares},
+    ),
+    Case(
+        "trees",
+        "How close to the time of planned trees is an all-reduce along them, in networks of any shape?",
+        trees.trees,
+        axes(
+            fabric=list(trees.FABRICS),
+            workers=8,
+            rate="100mbit",
+            mtu=[9000, 1500],
+            bytes=16 * MI,
+            rounds=3,
+            system=list(trees.SYSTEMS),
+        ),
+        place=("fabric", "workers", "rate", "mtu"),
+        minutes=12,
+        help={"fabric": "racks: two, with uplinks half as fast as a host's link; cube: hosts linked directly"},
+        known={"system": list(trees.SYSTEMS), "fabric": list(trees.FABRICS)},
+        adapt=trees.that_can_be_linked,
+        tables={"trees": trees.table},
     ),
     Case(
         "sparse",

@@ -1,6 +1,7 @@
 """Where systems are measured: a virtual rack (`netsum rack`), or this machine without one, for the time of a `with`."""
 
 import contextlib
+import functools
 import json
 import subprocess
 
@@ -28,6 +29,7 @@ class Rack(Place):
 
     master = "10.77.0.1:29400"
     root = "10.77.0.1:5350"
+    launcher = "sw"  # the node where mpirun runs
 
     def __init__(self, netsum, name, workers, rate, mtu, dataplane, multicast=False, loss=None, spares=0, flags=()):
         """`spares`: further nodes like workers, the first of them number `workers`. `flags`: more, of `netsum rack up`."""
@@ -184,10 +186,32 @@ class Rack(Place):
             yield address
 
 
+class Fabric(Rack):
+    """A rack of a topology file, whose aggregators sum along the trees of its plan."""
+
+    def __init__(self, netsum, name, workers, rate, mtu, topology):
+        super().__init__(netsum, name, workers, rate, mtu, "user")
+        self.topology = topology
+
+    def up(self):
+        self.must("up", "--topology", self.topology, "--trees", "--mtu", self.mtu)
+
+    @functools.cached_property
+    def launcher(self):
+        return self.status()["nodes"][0]["id"]
+
+    def link_bytes(self):
+        """Of all links of worker 0."""
+        command = ["ip", "-n", f"netsum-{self.name}-w0", "-s", "-j", "link"]
+        shown = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        stats = [link["stats64"] for link in shown if link["ifname"].startswith("eth")]
+        return sum(one["tx"]["bytes"] for one in stats), sum(one["rx"]["bytes"] for one in stats)
+
+
 class Host(Place):
     """In the place of a rack: every rank runs here, side by side, with nothing between them but this machine."""
 
-    dataplane, multicast, rate, mtu = "user", False, "none", 1500
+    dataplane, multicast, rate, mtu, launcher = "user", False, "none", 1500, None
 
     def __init__(self, netsum, workers):
         super().__init__()

@@ -6,7 +6,7 @@ import pytest
 from bench_harness import namespaces, needs_package, needs_root, run_bench
 from netsum_bench import records
 from netsum_bench.cases import CASES
-from netsum_bench.labs import jobs, racks, schedules, sparse, training
+from netsum_bench.labs import jobs, racks, schedules, sparse, training, trees
 from netsum_bench.tables import racks as tables
 
 soak = pytest.mark.soak
@@ -108,6 +108,18 @@ def test_placements(tmp_path):
     assert set(carried) == {f"w{w}, {way}" for w in (0, 1) for way in ("in", "out")} == set(loads)
     for link, load in loads.items():
         assert load * (256 << 10) < carried[link] < 1.2 * load * (256 << 10)
+
+
+@soak
+@needs_root
+@pytest.mark.parametrize("fabric", list(trees.FABRICS))
+def test_trees(tmp_path, fabric):
+    flags = ["--fabric", fabric, "--workers", "4", "--mtu", "1500", "--size", "1Mi", "--rounds", "1"]
+    found, every, said = measured(tmp_path, "trees", *flags)
+    assert {r["system"] for r in found} == set(trees.SYSTEMS) and all(len(r["times_ms"]) >= 7 for r in found)
+    [plan] = [r["plan"] for r in every if "plan" in r]
+    assert plan["bound"] == plan["time"] < plan["ring"]
+    assert trees.FABRICS[fabric][0] in said
 
 
 @soak

@@ -174,7 +174,9 @@ def test_settings_of_open_mpi_in_the_shell_have_no_effect(monkeypatch):
     monkeypatch.setattr(systems, "start", start)
     mpi = object.__new__(systems.OpenMpi)
     mpi.placement, mpi.program = [], "mpi_collective"
-    mpi.rack = type("Rack", (), {"workers": 2, "inside": lambda self, _where, *command: list(command)})()
+    mpi.rack = type(
+        "Rack", (), {"workers": 2, "launcher": "sw", "inside": lambda self, _where, *command: list(command)}
+    )()
     with pytest.raises(systems.Failed, match="seen"):
         mpi.run_with("default", [])
     assert not [name for name in seen if name.startswith(("OMPI_MCA_", "PMIX_MCA_"))]

@@ -4,7 +4,7 @@ import pytest
 from bench_harness import cells, rows_of
 from netsum_bench import report
 from netsum_bench.cases import CASES
-from netsum_bench.labs import commands, schedules, training
+from netsum_bench.labs import commands, schedules, training, trees
 from netsum_bench.tables import controller, micro, racks
 from netsum_bench.tables.columns import (
     FAILURES,
@@ -430,3 +430,29 @@ def test_schedules_are_compared_with_ddp_over_the_same_backend():
         ["100 %", "netsum", "delayed", "links of 80 Mbit/s", "102 %", "30.0 [30.0 - 30.0]", "1.40", "1.33"],
         ["100 %", "gloo", "overlapped", "links of 80 Mbit/s", "102 %", "50.0 [50.0 - 50.0]", "", ""],
     ]
+
+
+def test_trees_are_compared_with_the_time_of_their_plan():
+    place = {"fabric": "racks", "mtu": 1500, "bytes": 1_000_000}
+    plan = {**place, "workers": 8, "rate": "100mbit", "trees": 3}
+    found = [
+        {**plan, "plan": {"time": 160, "bound": 160, "ring": 280}},
+        record("netsum-trees", [168.0] * 7, **place),
+        record("gloo", [300.0] * 7, **place),
+        record("gloo", [1.0] * 7, **{**place, "fabric": "cube"}),
+        {**plan, "mtu": 9000, "plan": {"time": 160, "bound": 160, "ring": 280}},
+    ]
+    rows = list(map(cells, trees.table(found).splitlines()[2:]))
+    links = trees.FABRICS["racks"][0]
+    assert [row[1:] for row in rows] == [
+        [links, "160", "280", "168 [168 - 168]", "1.050", "300 [300 - 300]", ""],
+        [links, "160", "280", "failed", "", "", ""],
+    ]
+
+
+def test_links_of_fabrics_follow_the_rate():
+    assert trees.racks_of(8, 50_000).count("rate: 50000k") == 2 and "rate: 25000k" in trees.racks_of(8, 50_000)
+    assert trees.cube_of(8, 50_000).count("rate: 50000k") == 12
+    for wrong in ({"workers": 6, "fabric": "cube"}, {"workers": 5}, {"workers": 2}, {"rate": "none"}):
+        with pytest.raises(ValueError, match=r"workers|rate"):
+            trees.that_can_be_linked({"workers": 8, "fabric": "racks", "rate": "1gbit", **wrong})
