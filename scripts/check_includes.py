@@ -43,6 +43,7 @@ DOORS = {
     "src/host": [API, "src/base", "src/kernels", "src/encoding", "src/worker", "wire"],
     # Of the worker the limits of the weights that the planner makes.
     "src/plan": [API, "src/base", "src/job", "src/worker"],
+    "src/program": [API],
     "aggregator/slot": ["wire"],
     "aggregator/dataplane": [API, "src/base", "src/net", "src/job", "wire"],
     "aggregator/user": [
@@ -133,7 +134,7 @@ DOORS = {
         "emulate",
         "tools/measure",
     ],
-    "torch": [API],
+    "torch": [API, "src/program"],
     "examples": [API],
     "emulate": [
         API,
