@@ -20,9 +20,9 @@ constexpr char kFirst[] =
     R"("tag":7,"submitted_ns":10,"done_ns":90}],"threads":[[["compute",10],["submit",0],["compute",5]]],"duration_ns":15})";
 constexpr char kSecond[] =
     R"({"step":1,"partial":true,"operations":[{"id":0,"collective":"all_reduce","type":"float32","count":30,)"
-    R"("parts":[10,20],"operation":"avg","root":-1,"group":1,"tag":0,"submitted_ns":0,"done_ns":40},)"
+    R"("parts":[10,20],"operation":"avg","root":-1,"group":1,"tag":0,"hosts":true,"submitted_ns":0,"done_ns":40},)"
     R"({"id":1,"collective":"reduce_scatter","type":"bfloat16","count":8,"operation":"sum","root":-1,"group":0,)"
-    R"("tag":0,"hosts":true,"submitted_ns":0}],"carried":[{"id":2,"steps_back":1,"operation":0,"done_ns":75}],)"
+    R"("tag":0,"submitted_ns":0}],"carried":[{"id":2,"steps_back":1,"operation":0,"done_ns":75}],)"
     R"("threads":[[["submit",0],["wait",2],["wait",0],["compute",9]],[["submit",1]]],"duration_ns":84})";
 
 std::string file(const std::string& header = kHeader, const std::string& first = kFirst,
@@ -54,7 +54,7 @@ TEST(JsonLines, ReadsWhatIsWritten) {
   EXPECT_EQ(step.operations[0].done_ns, 40);
   EXPECT_EQ(step.operations[1].collective, Collective::kReduceScatter);
   EXPECT_EQ(step.operations[1].type, DataType::kBFloat16);
-  EXPECT_TRUE(step.operations[1].on_hosts);
+  EXPECT_TRUE(step.operations[0].on_hosts);
   EXPECT_EQ(step.operations[1].done_ns, std::nullopt);
   EXPECT_EQ(step.threads[0][1], (Instruction{Instruction::Kind::kWait, 2}));
   std::ostringstream out;
@@ -136,6 +136,7 @@ TEST(JsonLines, WrongFilesAreRefusedWithTheLine) {
       {second("[\"wait\",0]", "[\"wait\",3]"), "waits for operation 3, which the step does not have"},
       {second("\"parts\":[10,20]", "\"parts\":[10,21]"), "its parts have 31 elements, but its count is 30"},
       {second("\"count\":8", "\"count\":9"), "it has no part for each of the 4 ranks"},
+      {second("\"root\":-1", "\"root\":1"), "its root is 1, but this collective has none: use -1"},
       {second("\"steps_back\":1", "\"steps_back\":2"), "there is no step 2 steps before"},
       {second("\"steps_back\":1,\"operation\":0", "\"steps_back\":1,\"operation\":1"), "has no operation 1"},
       {second("\"partial\":true", "\"partial\":1"), "\"partial\" is neither true nor false"},

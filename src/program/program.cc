@@ -33,12 +33,12 @@ Status check_operation(const Header& header, const Operation& operation) {
       return invalid("its parts have " + std::to_string(sum) + " elements, but its count is " +
                      std::to_string(operation.count));
   }
-  if (has_parts(operation.collective)) {
+  if (has_parts(operation.collective) && !operation.on_hosts) {
     const auto ranks = static_cast<uint64_t>(size);
     if (operation.parts.empty() ? operation.count % ranks != 0 : operation.parts.size() != ranks)
       return invalid("it has no part for each of the " + std::to_string(size) + " ranks of its group");
   }
-  const bool rooted = has_root(operation.collective);
+  const bool rooted = has_root(operation.collective) && !operation.on_hosts;
   if (rooted ? operation.root < 0 || operation.root >= size : operation.root != -1)
     return invalid("its root is " + std::to_string(operation.root) +
                    (rooted ? ", which is no rank of its group" : ", but this collective has none: use -1"));

@@ -53,8 +53,9 @@ struct Operation {
   int root = -1;                 // in the group, if the collective has one
   int group = 0;                 // Header::groups
   uint32_t tag = 0;              // as of ReduceOptions and CollectiveOptions
-  bool on_hosts = false;         // not in the network: the hosts' own backend runs it
-  int64_t submitted_ns = 0;      // from the begin of the step
+  // The hosts' own backend runs it, not the network: its count is the bytes of all tensors, and it has neither parts nor a root.
+  bool on_hosts = false;
+  int64_t submitted_ns = 0;  // from the begin of the step
   std::optional<int64_t>
       done_ns;  // from the begin of the step; none: it had not ended when the recording did
 };

@@ -204,12 +204,10 @@ Result<std::unique_ptr<Communicator>> connect_or_join_late(const CommunicatorOpt
 }
 
 // `beside`: the group joins late.
-c10::intrusive_ptr<ProcessGroupNetsum> make_process_group(int rank, int size,
-                                                          const c10::intrusive_ptr<c10d::Backend>& hosts,
-                                                          const std::optional<CommunicatorOptions>& options,
-                                                          std::chrono::milliseconds timeout,
-                                                          const c10::intrusive_ptr<c10d::Store>& store,
-                                                          const std::optional<Beside>& beside) {
+c10::intrusive_ptr<ProcessGroupNetsum> make_process_group(
+    int rank, int size, const c10::intrusive_ptr<c10d::Backend>& hosts,
+    const std::optional<CommunicatorOptions>& options, std::chrono::milliseconds timeout,
+    const c10::intrusive_ptr<c10d::Store>& store, const std::optional<Beside>& beside, bool without_network) {
   std::shared_ptr<Communicator> communicator;
   if (options) {
     auto connected = connect_or_join_late(*options, hosts, store, beside);
@@ -222,7 +220,8 @@ c10::intrusive_ptr<ProcessGroupNetsum> make_process_group(int rank, int size,
   const bool sums_only = communicator && options->verify != Verify::kPacket &&
                          (options->on_failure == FailurePolicy::kFailover || !takes_maxima(*communicator));
   return c10::make_intrusive<ProcessGroupNetsum>(rank, size, hosts, std::move(communicator), sums_only,
-                                                 options ? options->job : std::string(), timeout, store);
+                                                 options ? options->job : std::string(), timeout, store,
+                                                 without_network);
 }
 
 uint64_t without_barriers(const std::map<std::string_view, uint64_t>& calls) {
@@ -341,11 +340,27 @@ void bind_process_group(py::module_& module) {
              return Beside{std::move(group), std::move(ranks)};
            }),
            py::arg("group"), py::arg("ranks"));
+  module.def("start_recording", &start_recording);
+  module.def("end_recorded_step", &end_recorded_step);
+  module.def(
+      "stop_recording",
+      [](int rank, int world_size, const std::string& model, const std::string& machine,
+         const std::string& path, bool without_network) {
+        const Status status = stop_recording({.world_size = world_size,
+                                              .rank = rank,
+                                              .model = model,
+                                              .netsum = NETSUM_VERSION_STRING,
+                                              .machine = machine},
+                                             path, without_network);
+        if (!status.ok()) throw BackendError("record", status);
+      },
+      py::arg("rank"), py::arg("world_size"), py::arg("model"), py::arg("machine"), py::arg("path"),
+      py::arg("without_network"), py::call_guard<py::gil_scoped_release>());
   py::class_<ProcessGroupNetsum, c10::intrusive_ptr<ProcessGroupNetsum>, c10d::Backend>(module,
                                                                                         "ProcessGroupNetsum")
       .def(py::init(&make_process_group), py::arg("rank"), py::arg("size"), py::arg("hosts"),
            py::arg("options"), py::arg("timeout"), py::arg("store"), py::arg("beside") = std::nullopt,
-           py::call_guard<py::gil_scoped_release>())
+           py::arg("without_network") = false, py::call_guard<py::gil_scoped_release>())
       .def("allreduce_identified", &ProcessGroupNetsum::allreduce_identified, py::arg("tensors"),
            py::arg("ids"), py::arg("opts"), py::arg("tag") = 0, py::call_guard<py::gil_scoped_release>())
       .def(
@@ -375,6 +390,7 @@ void bind_process_group(py::module_& module) {
           },
           py::call_guard<py::gil_scoped_release>())
       .def("error", &error_of)
+      .def("set_global_ranks", &ProcessGroupNetsum::set_global_ranks)
       .def_property_readonly("job", &ProcessGroupNetsum::job)
       .def_property_readonly("sums_only", &ProcessGroupNetsum::sums_only)
       .def_property_readonly("metrics_address",

@@ -168,8 +168,10 @@ WorkPtr ProcessGroupNetsum::run_on_hosts(const Call& call, HostCall hosted) {
                       .equal_sizes = hosted.equal_sizes,
                       .operator_name = hosted.op};
   const std::string call_text = text.to_string();
+  const uint64_t bytes = hosted.buffers.total_bytes();
   auto work = c10::make_intrusive<HostWork>(id, context_, tensors, std::move(hosted.buffers),
                                             std::move(hosted.results), std::move(hosted.unpack));
+  record(*work, call, bytes);
   // First: while the group has not joined, Gloo carries this, too, and pairs the ranks' calls by their order.
   if (!hosted.is_point_to_point) announce_host_call(work, call_text);
   try {

@@ -108,13 +108,14 @@ void HostWork::complete_with(const std::exception_ptr& error) {
   std::function<void()> callbacks;
   {
     const std::lock_guard lock(ending_mutex_);
+    if (!error) recorded_.done();
     finish(error);
     callbacks = error ? torch_backend::fail(future_, error)
                 : results_.size() > 1
                     ? complete(future_, c10::IValue(results_))
                     : complete(future_, c10::IValue(results_.empty() ? Tensors() : results_.front()));
   }
-  group_->callbacks().push(std::move(callbacks));
+  group_->callbacks().push(recorded_.around(std::move(callbacks)));
 }
 
 OnInterrupt HostWork::on_interrupt() const {
@@ -123,6 +124,7 @@ OnInterrupt HostWork::on_interrupt() const {
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
   using std::chrono::milliseconds;
+  const RecordedCall::Wait recorded(recorded_);
   if (point_to_point_) return wait_for_message(timeout);
   torch_backend::wait_until(wait_deadline(timeout), on_interrupt(), [this](milliseconds slice) {
     std::unique_lock lock(mutex_);
@@ -167,6 +169,7 @@ std::vector<at::Tensor> HostWork::result() {
 FuturePtr HostWork::getFuture() {
   TORCH_CHECK_NOT_IMPLEMENTED(!point_to_point_, id_.to_string(),
                               " has no future, because it ends in wait(): wait for it");
+  recorded_.future_taken();
   return future_;
 }
 

@@ -20,6 +20,7 @@
 #include "torch/src/future.h"
 #include "torch/src/group_context.h"
 #include "torch/src/interruption.h"
+#include "torch/src/recorder.h"
 #include "torch/src/work.h"
 
 namespace netsum::torch_backend {
@@ -39,6 +40,7 @@ class HostWork final : public c10d::Work {
            std::vector<Tensors> results, std::function<void(const Buffers&)> unpack);
 
   const Buffers& buffers() const { return buffers_; }
+  RecordedCall& recorded() { return recorded_; }
 
   // Once, one of these three. Ends with `gloo`, a collective.
   void follow(const c10::intrusive_ptr<c10d::Work>& gloo);
@@ -73,6 +75,7 @@ class HostWork final : public c10d::Work {
   std::vector<Tensors> results_;
   std::function<void(const Buffers&)> unpack_;
   const FuturePtr future_;
+  RecordedCall recorded_;
   std::mutex ending_mutex_;
   std::mutex waiting_mutex_;  // one thread at a time waits for point_to_point_
   c10::intrusive_ptr<c10d::Work> point_to_point_;

@@ -2,7 +2,11 @@
 
 #include <Python.h>
 
+#include <algorithm>
+#include <atomic>
+#include <numeric>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "torch/src/error.h"
@@ -35,20 +39,29 @@ class WithoutPythonLock {
 ProcessGroupNetsum::ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c10d::Backend> hosts,
                                        std::shared_ptr<Communicator> communicator, bool sums_only,
                                        std::string job, std::chrono::milliseconds timeout,
-                                       c10::intrusive_ptr<c10d::Store> store)
+                                       c10::intrusive_ptr<c10d::Store> store, bool without_network)
     : Backend(rank, size),
       hosts_(std::move(hosts)),
       store_(std::move(store)),
       options_(c10::make_intrusive<GroupOptions>("netsum", timeout)),
       job_(std::move(job)),
       sums_only_(sums_only),
+      without_network_(without_network),
       context_(std::make_shared<GroupContext>(rank, size, communicator, store_)),
       communicator_(std::move(communicator)) {
   init();
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  set_global_ranks(std::move(ranks));
 }
 
 ProcessGroupNetsum::~ProcessGroupNetsum() {
   shutdown();
+}
+
+void ProcessGroupNetsum::set_global_ranks(std::vector<int> ranks) {
+  static std::atomic<int> groups = 0;
+  recorded_ = std::make_shared<const RecordedGroup>(RecordedGroup{groups++, std::move(ranks)});
 }
 
 std::shared_ptr<Communicator> ProcessGroupNetsum::communicator() const {
@@ -187,6 +200,69 @@ c10::intrusive_ptr<CollectiveWork> ProcessGroupNetsum::begin(const Call& call, B
     calls_.netsum_bytes += buffers.total_bytes();
   }
   return c10::make_intrusive<CollectiveWork>(id, context_, std::move(buffers), std::move(results), profiled);
+}
+
+namespace {
+
+// Counts the elements of `tensors`. One tensor and parts of one size need no list.
+template <typename View>
+program::Operation recorded_operation(program::Collective collective, std::span<const View> tensors,
+                                      uint64_t View::*elements) {
+  program::Operation operation{.collective = collective};
+  bool equal = true;
+  for (const View& tensor : tensors) {
+    operation.parts.push_back(tensor.*elements);
+    operation.count += tensor.*elements;
+    equal &= tensor.*elements == operation.parts.front();
+  }
+  if (tensors.size() == 1 || (equal && program::has_parts(collective))) operation.parts.clear();
+  return operation;
+}
+
+// Of a call that the hosts run: "all_reduce_coalesced" is an all_reduce.
+program::Collective host_collective(std::string_view name) {
+  if (name.starts_with("recv")) return program::Collective::kReceive;
+  if (name == "monitored_barrier") return program::Collective::kBarrier;
+  auto best = program::Collective::kAllReduce;
+  size_t longest = 0;
+  for (int i = 0; i < program::kCollectives; ++i) {
+    const auto collective = static_cast<program::Collective>(i);
+    const std::string_view one = program::collective_name(collective);
+    if (!name.starts_with(one) || one.size() < longest) continue;
+    best = collective;
+    longest = one.size();
+  }
+  return best;
+}
+
+}  // namespace
+
+void ProcessGroupNetsum::record(CollectiveWork& work, program::Collective collective,
+                                std::span<const TensorView> tensors, const ReduceOptions& options, int root) {
+  if (!RecordedCall::is_on()) return;
+  program::Operation operation = recorded_operation(collective, tensors, &TensorView::count);
+  operation.type = options.type;
+  operation.op = options.op;
+  operation.tag = options.tag;
+  operation.root = root;
+  work.recorded().submit(recorded_, std::move(operation));
+}
+
+void ProcessGroupNetsum::record(CollectiveWork& work, program::Collective collective,
+                                std::span<const BufferView> tensors, uint32_t tag, int root) {
+  if (!RecordedCall::is_on()) return;
+  program::Operation operation = recorded_operation(collective, tensors, &BufferView::bytes);
+  operation.type = DataType::kByte;
+  operation.tag = tag;
+  operation.root = root;
+  work.recorded().submit(recorded_, std::move(operation));
+}
+
+void ProcessGroupNetsum::record(HostWork& work, const Call& call, uint64_t bytes) {
+  if (!RecordedCall::is_on()) return;
+  work.recorded().submit(
+      recorded_,
+      {.collective = host_collective(call.name), .type = DataType::kByte, .count = bytes, .on_hosts = true});
 }
 
 WorkPtr ProcessGroupNetsum::follow(c10::intrusive_ptr<CollectiveWork> work,

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -26,6 +27,7 @@
 #include "torch/src/host_reduction.h"
 #include "torch/src/host_work.h"
 #include "torch/src/network_reduction.h"
+#include "torch/src/recorder.h"
 #include "torch/src/work.h"
 
 namespace netsum::torch_backend {
@@ -49,10 +51,12 @@ bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors);
 class ProcessGroupNetsum : public c10d::Backend {
  public:
   // If `communicator` is null, all operations use the hosts. `sums_only`: it reduces by sums and means only. `job` is its job's name. `timeout` is the default timeout of an
-  // operation. `store` is the store in which the ranks of this group met; store() returns it.
+  // operation. `store` is the store in which the ranks of this group met; store() returns it. `without_network`, if `communicator` is
+  // null: what would use the network ends at once and sums nothing, for recordings of a rank that is alone.
   ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c10d::Backend> hosts,
                      std::shared_ptr<Communicator> communicator, bool sums_only, std::string job,
-                     std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store);
+                     std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store,
+                     bool without_network = false);
   ~ProcessGroupNetsum() override;
 
   // Null after shutdown(), and if all operations use the hosts.
@@ -69,6 +73,8 @@ class ProcessGroupNetsum : public c10d::Backend {
   CallCounts calls() const;
 
   c10::intrusive_ptr<c10d::Store> store() const { return store_; }
+  // The ranks of this group in the job, for recordings. Until it is called, they count as those of the job.
+  void set_global_ranks(std::vector<int> ranks);
   bool sums_only() const { return sums_only_; }  // the communicator reduces by sums and means only
   const std::string& job() const { return job_; }
   std::chrono::milliseconds timeout() const { return options_->timeout; }
@@ -210,30 +216,40 @@ class ProcessGroupNetsum : public c10d::Backend {
   // Throws ValueError if there is no such rank.
   int checked_root(const Call& call, int64_t root) const;
 
+  bool reaches_network(const std::shared_ptr<Communicator>& communicator) const {
+    return communicator || without_network_;
+  }
+
   // A call in the network: counts it, prepares the buffers, and throws if they cannot be used. The operations then use
   // CollectiveWork::buffers().
   c10::intrusive_ptr<CollectiveWork> begin(const Call& call, Buffers buffers, std::vector<Tensors> results,
                                            const Tensors& profiled, const NetworkReduction& reduction = {});
+  // Before an operation of `work` is submitted.
+  void record(CollectiveWork& work, program::Collective collective, std::span<const TensorView> tensors,
+              const ReduceOptions& options, int root = -1);
+  void record(CollectiveWork& work, program::Collective collective, std::span<const BufferView> tensors,
+              uint32_t tag, int root = -1);
+  void record(HostWork& work, const Call& call, uint64_t bytes);
   // Ends `work` when the operations have ended.
   c10::intrusive_ptr<c10d::Work> follow(c10::intrusive_ptr<CollectiveWork> work,
                                         const std::vector<Work>& operations);
 
-  c10::intrusive_ptr<c10d::Work> all_reduce(Communicator& communicator, const Call& call,
+  c10::intrusive_ptr<c10d::Work> all_reduce(Communicator* communicator, const Call& call,
                                             const Tensors& tensors, const std::vector<uint64_t>& ids,
                                             NetworkReduction reduction, std::chrono::milliseconds timeout);
   c10::intrusive_ptr<c10d::Work> all_reduce_rows(Communicator& communicator, at::Tensor& tensor,
                                                  const c10d::AllreduceOptions& opts);
   // inputs[i] of rank r goes to outputs[i][r].
-  c10::intrusive_ptr<c10d::Work> all_gather_lists(Communicator& communicator, const Call& call,
+  c10::intrusive_ptr<c10d::Work> all_gather_lists(Communicator* communicator, const Call& call,
                                                   const std::vector<Tensors>& outputs, const Tensors& inputs,
                                                   std::vector<Tensors> results,
                                                   std::chrono::milliseconds timeout);
   // inputs[i] of rank r goes to part r of outputs[i].
-  c10::intrusive_ptr<c10d::Work> all_gather_flat(Communicator& communicator, const Call& call,
+  c10::intrusive_ptr<c10d::Work> all_gather_flat(Communicator* communicator, const Call& call,
                                                  const Tensors& outputs, const Tensors& inputs,
                                                  std::chrono::milliseconds timeout, uint32_t tag = 0);
   // outputs[i] of rank r becomes the reduced part r of inputs[i].
-  c10::intrusive_ptr<c10d::Work> reduce_scatter_flat(Communicator& communicator, const Call& call,
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_flat(Communicator* communicator, const Call& call,
                                                      const Tensors& outputs, const Tensors& inputs,
                                                      const NetworkReduction& reduction);
 
@@ -243,9 +259,11 @@ class ProcessGroupNetsum : public c10d::Backend {
   const c10::intrusive_ptr<GroupOptions> options_;
   const std::string job_;
   const bool sums_only_;
+  const bool without_network_;
   std::atomic<uint64_t> sequence_{0};
   const std::shared_ptr<GroupContext> context_;
   CompletionThread completion_;
+  std::shared_ptr<const RecordedGroup> recorded_;
 
   mutable std::mutex mutex_;  // guards the following members
   std::shared_ptr<Communicator> communicator_;

@@ -1,7 +1,9 @@
 // The collectives of ProcessGroupNetsum that use the network.
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@ namespace {
 using c10d::OpType;
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using Works = std::vector<Work>;
 
 constexpr Call kAllReduce{OpType::ALLREDUCE, "all_reduce", "netsum:all_reduce"};
 constexpr Call kAllReduceCoalesced{OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", "netsum:all_reduce"};
@@ -62,6 +65,18 @@ Indices add_pair(Buffers* buffers, const at::Tensor& input, const at::Tensor& ou
   return {read, buffers->add_output(output)};
 }
 
+// Without a network, every rank counts as having what this one has, and a sum as this rank's summand: memory that nobody has
+// written may hold numbers that slow computations down.
+void repeat_own_part(const std::vector<BufferView>& views, size_t own) {
+  const void* const from = views[own].input;
+  for (const BufferView& view : views)
+    if (view.output != from && view.bytes == views[own].bytes) std::memcpy(view.output, from, view.bytes);
+}
+
+void take_own_part(const TensorView& part, size_t bytes) {
+  if (part.output != part.input) std::memcpy(part.output, part.input, bytes);
+}
+
 Tensors joined(Tensors first, const Tensors& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
@@ -79,9 +94,9 @@ WorkPtr ProcessGroupNetsum::allreduce(Tensors& tensors, const c10d::AllreduceOpt
   }
   // Several tensors mean that they are summed with each other, too, as in old interfaces. Only Gloo supports this.
   const auto reduction = tensors.size() == 1 ? reduction_of(tensors, opts.reduceOp) : std::nullopt;
-  if (!comm || !reduction)
+  if (!reaches_network(comm) || !reduction)
     return all_reduce_on_hosts(kAllReduce, tensors, opts.reduceOp, /*with_each_other=*/true, opts.timeout);
-  return all_reduce(*comm, kAllReduce, tensors, {}, *reduction, opts.timeout);
+  return all_reduce(comm.get(), kAllReduce, tensors, {}, *reduction, opts.timeout);
 }
 
 WorkPtr ProcessGroupNetsum::allreduce_coalesced(Tensors& tensors,
@@ -95,14 +110,14 @@ WorkPtr ProcessGroupNetsum::allreduce_identified(Tensors& tensors, const std::ve
   TORCH_CHECK_VALUE(ids.empty() || ids.size() == tensors.size(), "all_reduce: ", tensors.size(),
                     " tensors have ", ids.size(), " ids");
   auto reduction = reduction_of(tensors, opts.reduceOp);
-  if (!comm || !reduction)
+  if (!reaches_network(comm) || !reduction)
     return all_reduce_on_hosts(kAllReduceCoalesced, tensors, opts.reduceOp, /*with_each_other=*/false,
                                opts.timeout);
   reduction->options.tag ^= tag;
-  return all_reduce(*comm, kAllReduceCoalesced, tensors, ids, *reduction, opts.timeout);
+  return all_reduce(comm.get(), kAllReduceCoalesced, tensors, ids, *reduction, opts.timeout);
 }
 
-WorkPtr ProcessGroupNetsum::all_reduce(Communicator& communicator, const Call& call, const Tensors& tensors,
+WorkPtr ProcessGroupNetsum::all_reduce(Communicator* communicator, const Call& call, const Tensors& tensors,
                                        const std::vector<uint64_t>& ids, NetworkReduction reduction,
                                        std::chrono::milliseconds timeout) {
   reduction.options.timeout = timeout_or_default(timeout);
@@ -119,14 +134,15 @@ WorkPtr ProcessGroupNetsum::all_reduce(Communicator& communicator, const Call& c
   // At once, so that callbacks of its future run in the caller, in the same order on all ranks.
   if (std::all_of(views.begin(), views.end(), [](const TensorView& view) { return view.count == 0; }))
     return follow(std::move(work), {});
-  const Work operation = communicator.all_reduce(views, reduction.options);
-  return follow(std::move(work), {operation});
+  record(*work, program::Collective::kAllReduce, views, reduction.options);
+  return follow(std::move(work),
+                communicator ? Works{communicator->all_reduce(views, reduction.options)} : Works());
 }
 
 WorkPtr ProcessGroupNetsum::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   const auto comm = require_healthy(kReduce.name);
   auto reduction = tensors.size() == 1 ? reduction_of(tensors, opts.reduceOp) : std::nullopt;
-  if (!comm || !reduction) return reduce_on_hosts(kReduce, tensors, opts);
+  if (!reaches_network(comm) || !reduction) return reduce_on_hosts(kReduce, tensors, opts);
   reduction->options.timeout = timeout_or_default(opts.timeout);
   const int root = checked_root(kReduce, opts.rootRank);
   const bool receives = root == getRank();
@@ -136,8 +152,8 @@ WorkPtr ProcessGroupNetsum::reduce(Tensors& tensors, const c10d::ReduceOptions& 
   const TensorView view{.input = work->buffers().input(index),
                         .output = receives ? work->buffers().output(index) : nullptr,
                         .count = work->buffers().count(index)};
-  const Work operation = comm->reduce({&view, 1}, root, reduction->options);
-  return follow(std::move(work), {operation});
+  record(*work, program::Collective::kReduce, {&view, 1}, reduction->options, root);
+  return follow(std::move(work), comm ? Works{comm->reduce({&view, 1}, root, reduction->options)} : Works());
 }
 
 WorkPtr ProcessGroupNetsum::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -147,7 +163,7 @@ WorkPtr ProcessGroupNetsum::reduce_scatter(Tensors& outputs, std::vector<Tensors
   auto reduction = outputs.size() == 1 && inputs.size() == 1
                        ? reduction_of(joined(inputs[0], outputs), opts.reduceOp)
                        : std::nullopt;
-  if (!comm || !reduction) return reduce_scatter_on_hosts(call, outputs, inputs, opts);
+  if (!reaches_network(comm) || !reduction) return reduce_scatter_on_hosts(call, outputs, inputs, opts);
   reduction->options.timeout = timeout_or_default(opts.timeout);
   check_lists(call, inputs, getSize());
   const auto own = static_cast<size_t>(getRank());
@@ -165,8 +181,9 @@ WorkPtr ProcessGroupNetsum::reduce_scatter(Tensors& outputs, std::vector<Tensors
                      .output = r == own ? work->buffers().output(parts[r].output) : nullptr,
                      .count = work->buffers().count(parts[r].input)});
   }
-  const Work operation = comm->reduce_scatter(views, reduction->options);
-  return follow(std::move(work), {operation});
+  record(*work, program::Collective::kReduceScatter, views, reduction->options);
+  if (!comm) take_own_part(views[own], work->buffers().bytes(parts[own].output));
+  return follow(std::move(work), comm ? Works{comm->reduce_scatter(views, reduction->options)} : Works());
 }
 
 WorkPtr ProcessGroupNetsum::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -178,10 +195,11 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_tagged(at::Tensor& output, at::Tensor
                                                   const c10d::ReduceScatterOptions& opts, uint32_t tag) {
   const auto comm = require_healthy(kReduceScatterTensor.name);
   auto reduction = reduction_of({input, output}, opts.reduceOp);
-  if (!comm || !reduction) return reduce_scatter_on_hosts(kReduceScatterTensor, {output}, {{input}}, opts);
+  if (!reaches_network(comm) || !reduction)
+    return reduce_scatter_on_hosts(kReduceScatterTensor, {output}, {{input}}, opts);
   reduction->options.timeout = timeout_or_default(opts.timeout);
   reduction->options.tag ^= tag;
-  return reduce_scatter_flat(*comm, kReduceScatterTensor, {output}, {input}, *reduction);
+  return reduce_scatter_flat(comm.get(), kReduceScatterTensor, {output}, {input}, *reduction);
 }
 
 WorkPtr ProcessGroupNetsum::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -190,16 +208,16 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_tensor_coalesced(Tensors& outputs, Te
   const auto comm = require_healthy(call.name);
   check_pairs(call, inputs.size(), outputs.size());
   auto reduction = reduction_of(joined(inputs, outputs), opts.reduceOp);
-  if (!comm || !reduction) {
+  if (!reaches_network(comm) || !reduction) {
     std::vector<Tensors> whole;
     for (const at::Tensor& input : inputs) whole.push_back({input});
     return reduce_scatter_on_hosts(call, outputs, whole, opts);
   }
   reduction->options.timeout = timeout_or_default(opts.timeout);
-  return reduce_scatter_flat(*comm, call, outputs, inputs, *reduction);
+  return reduce_scatter_flat(comm.get(), call, outputs, inputs, *reduction);
 }
 
-WorkPtr ProcessGroupNetsum::reduce_scatter_flat(Communicator& communicator, const Call& call,
+WorkPtr ProcessGroupNetsum::reduce_scatter_flat(Communicator* communicator, const Call& call,
                                                 const Tensors& outputs, const Tensors& inputs,
                                                 const NetworkReduction& reduction) {
   Buffers buffers;
@@ -209,7 +227,7 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_flat(Communicator& communicator, cons
     buffers.add_output(outputs[i]);
   }
   auto work = begin(call, std::move(buffers), {outputs}, inputs, reduction);
-  std::vector<Work> operations;
+  Works operations;
   std::vector<TensorView> views(static_cast<size_t>(getSize()));
   for (size_t i = 0; i < inputs.size(); ++i) {
     const size_t input = 2 * i, output = input + 1;
@@ -220,7 +238,11 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_flat(Communicator& communicator, cons
                   .output = own ? work->buffers().output(output) : nullptr,
                   .count = work->buffers().count(output)};
     }
-    operations.push_back(communicator.reduce_scatter(views, reduction.options));
+    record(*work, program::Collective::kReduceScatter, views, reduction.options);
+    if (communicator)
+      operations.push_back(communicator->reduce_scatter(views, reduction.options));
+    else
+      take_own_part(views[static_cast<size_t>(getRank())], bytes);
   }
   return follow(std::move(work), operations);
 }
@@ -229,7 +251,7 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_flat(Communicator& communicator, cons
 
 WorkPtr ProcessGroupNetsum::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   const auto comm = require_healthy(kBroadcast.name);
-  if (!comm || tensors.size() != 1 || !can_move(tensors))
+  if (!reaches_network(comm) || tensors.size() != 1 || !can_move(tensors))
     return broadcast_on_hosts(kBroadcast, tensors, opts);
   const int root = checked_root(kBroadcast, opts.rootRank);
   const bool sends = root == getRank();
@@ -239,17 +261,18 @@ WorkPtr ProcessGroupNetsum::broadcast(Tensors& tensors, const c10d::BroadcastOpt
   const BufferView view{.input = sends ? work->buffers().input(index) : nullptr,
                         .output = sends ? nullptr : work->buffers().output(index),
                         .bytes = work->buffers().bytes(index)};
-  const Work operation =
-      comm->broadcast({&view, 1}, root, move_options(tensors[0], timeout_or_default(opts.timeout)));
-  return follow(std::move(work), {operation});
+  const CollectiveOptions options = move_options(tensors[0], timeout_or_default(opts.timeout));
+  record(*work, program::Collective::kBroadcast, {&view, 1}, options.tag, root);
+  return follow(std::move(work), comm ? Works{comm->broadcast({&view, 1}, root, options)} : Works());
 }
 
 WorkPtr ProcessGroupNetsum::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                       const c10d::AllgatherOptions& opts) {
   const auto comm = require_healthy(kAllGather.name);
-  if (!comm || outputs.size() != 1 || inputs.size() != 1 || !can_move(outputs[0]) || !can_move(inputs))
+  if (!reaches_network(comm) || outputs.size() != 1 || inputs.size() != 1 || !can_move(outputs[0]) ||
+      !can_move(inputs))
     return all_gather_on_hosts(kAllGather, outputs, inputs, outputs, opts);
-  return all_gather_lists(*comm, kAllGather, outputs, inputs, outputs, opts.timeout);
+  return all_gather_lists(comm.get(), kAllGather, outputs, inputs, outputs, opts.timeout);
 }
 
 WorkPtr ProcessGroupNetsum::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -263,11 +286,12 @@ WorkPtr ProcessGroupNetsum::allgather_coalesced(std::vector<Tensors>& outputs, T
   std::vector<Tensors> by_input(inputs.size());
   for (const Tensors& of_rank : outputs)
     for (size_t i = 0; i < inputs.size(); ++i) by_input[i].push_back(of_rank[i]);
-  if (!comm || !can_move(inputs)) return all_gather_on_hosts(call, by_input, inputs, outputs, opts);
-  return all_gather_lists(*comm, call, by_input, inputs, outputs, opts.timeout);
+  if (!reaches_network(comm) || !can_move(inputs))
+    return all_gather_on_hosts(call, by_input, inputs, outputs, opts);
+  return all_gather_lists(comm.get(), call, by_input, inputs, outputs, opts.timeout);
 }
 
-WorkPtr ProcessGroupNetsum::all_gather_lists(Communicator& communicator, const Call& call,
+WorkPtr ProcessGroupNetsum::all_gather_lists(Communicator* communicator, const Call& call,
                                              const std::vector<Tensors>& outputs, const Tensors& inputs,
                                              std::vector<Tensors> results,
                                              std::chrono::milliseconds timeout) {
@@ -283,7 +307,7 @@ WorkPtr ProcessGroupNetsum::all_gather_lists(Communicator& communicator, const C
     }
   }
   auto work = begin(call, std::move(buffers), std::move(results), inputs);
-  std::vector<Work> operations;
+  Works operations;
   for (size_t i = 0; i < inputs.size(); ++i) {
     std::vector<BufferView> views;
     for (size_t r = 0; r < parts[i].size(); ++r) {
@@ -291,8 +315,12 @@ WorkPtr ProcessGroupNetsum::all_gather_lists(Communicator& communicator, const C
                        .output = work->buffers().output(parts[i][r].output),
                        .bytes = work->buffers().bytes(parts[i][r].output)});
     }
-    operations.push_back(
-        communicator.all_gather(views, move_options(inputs[i], timeout_or_default(timeout))));
+    const CollectiveOptions options = move_options(inputs[i], timeout_or_default(timeout));
+    record(*work, program::Collective::kAllGather, views, options.tag);
+    if (communicator)
+      operations.push_back(communicator->all_gather(views, options));
+    else
+      repeat_own_part(views, own);
   }
   return follow(std::move(work), operations);
 }
@@ -305,9 +333,9 @@ WorkPtr ProcessGroupNetsum::_allgather_base(at::Tensor& output, at::Tensor& inpu
 WorkPtr ProcessGroupNetsum::all_gather_tagged(at::Tensor& output, at::Tensor& input,
                                               const c10d::AllgatherOptions& opts, uint32_t tag) {
   const auto comm = require_healthy(kAllGatherIntoTensor.name);
-  if (!comm || !can_move({output, input}))
+  if (!reaches_network(comm) || !can_move({output, input}))
     return all_gather_flat_on_hosts(kAllGatherIntoTensor, {output}, {input}, opts);
-  return all_gather_flat(*comm, kAllGatherIntoTensor, {output}, {input}, opts.timeout, tag);
+  return all_gather_flat(comm.get(), kAllGatherIntoTensor, {output}, {input}, opts.timeout, tag);
 }
 
 WorkPtr ProcessGroupNetsum::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -315,12 +343,12 @@ WorkPtr ProcessGroupNetsum::allgather_into_tensor_coalesced(Tensors& outputs, Te
   const Call& call = kAllGatherIntoTensorCoalesced;
   const auto comm = require_healthy(call.name);
   check_pairs(call, inputs.size(), outputs.size());
-  if (!comm || !can_move(joined(inputs, outputs)))
+  if (!reaches_network(comm) || !can_move(joined(inputs, outputs)))
     return all_gather_flat_on_hosts(call, outputs, inputs, opts);
-  return all_gather_flat(*comm, call, outputs, inputs, opts.timeout);
+  return all_gather_flat(comm.get(), call, outputs, inputs, opts.timeout);
 }
 
-WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator& communicator, const Call& call,
+WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator* communicator, const Call& call,
                                             const Tensors& outputs, const Tensors& inputs,
                                             std::chrono::milliseconds timeout, uint32_t tag) {
   const auto own = static_cast<size_t>(getRank());
@@ -343,7 +371,7 @@ WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator& communicator, const Ca
     }
   }
   auto work = begin(call, std::move(buffers), {outputs}, inputs);
-  std::vector<Work> operations;
+  Works operations;
   std::vector<BufferView> views(static_cast<size_t>(getSize()));
   for (size_t i = 0; i < inputs.size(); ++i) {
     std::byte* const output = work->buffers().output(pairs[i].output);
@@ -351,8 +379,12 @@ WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator& communicator, const Ca
     for (size_t r = 0; r < views.size(); ++r)
       views[r] = {.input = nullptr, .output = output + r * bytes, .bytes = bytes};
     views[own].input = in_place[i] ? views[own].output : work->buffers().input(pairs[i].input);
-    operations.push_back(
-        communicator.all_gather(views, move_options(inputs[i], timeout_or_default(timeout), tag)));
+    const CollectiveOptions options = move_options(inputs[i], timeout_or_default(timeout), tag);
+    record(*work, program::Collective::kAllGather, views, options.tag);
+    if (communicator)
+      operations.push_back(communicator->all_gather(views, options));
+    else
+      repeat_own_part(views, own);
   }
   return follow(std::move(work), operations);
 }
@@ -360,7 +392,7 @@ WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator& communicator, const Ca
 WorkPtr ProcessGroupNetsum::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                    const c10d::GatherOptions& opts) {
   const auto comm = require_healthy(kGather.name);
-  if (!comm || inputs.size() != 1 || !can_move(inputs))
+  if (!reaches_network(comm) || inputs.size() != 1 || !can_move(inputs))
     return gather_on_hosts(kGather, outputs, inputs, opts);
   const int root = checked_root(kGather, opts.rootRank);
   const bool receives = root == getRank();
@@ -386,14 +418,16 @@ WorkPtr ProcessGroupNetsum::gather(std::vector<Tensors>& outputs, Tensors& input
                      .output = receives ? work->buffers().output(parts[r].output) : nullptr,
                      .bytes = inputs[0].nbytes()});
   }
-  const Work operation = comm->gather(views, root, move_options(inputs[0], timeout_or_default(opts.timeout)));
-  return follow(std::move(work), {operation});
+  const CollectiveOptions options = move_options(inputs[0], timeout_or_default(opts.timeout));
+  record(*work, program::Collective::kGather, views, options.tag, root);
+  if (!comm && receives) repeat_own_part(views, own);
+  return follow(std::move(work), comm ? Works{comm->gather(views, root, options)} : Works());
 }
 
 WorkPtr ProcessGroupNetsum::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                     const c10d::ScatterOptions& opts) {
   const auto comm = require_healthy(kScatter.name);
-  if (!comm || outputs.size() != 1 || !can_move(outputs))
+  if (!reaches_network(comm) || outputs.size() != 1 || !can_move(outputs))
     return scatter_on_hosts(kScatter, outputs, inputs, opts);
   const int root = checked_root(kScatter, opts.rootRank);
   const bool sends = root == getRank();
@@ -419,17 +453,18 @@ WorkPtr ProcessGroupNetsum::scatter(Tensors& outputs, std::vector<Tensors>& inpu
                      .output = r == own ? work->buffers().output(parts[r].output) : nullptr,
                      .bytes = outputs[0].nbytes()});
   }
-  const Work operation =
-      comm->scatter(views, root, move_options(outputs[0], timeout_or_default(opts.timeout)));
-  return follow(std::move(work), {operation});
+  const CollectiveOptions options = move_options(outputs[0], timeout_or_default(opts.timeout));
+  record(*work, program::Collective::kScatter, views, options.tag, root);
+  return follow(std::move(work), comm ? Works{comm->scatter(views, root, options)} : Works());
 }
 
 WorkPtr ProcessGroupNetsum::barrier(const c10d::BarrierOptions& opts) {
   const auto comm = require_healthy(kBarrier.name);
-  if (!comm) return barrier_on_hosts(kBarrier, opts);
+  if (!reaches_network(comm)) return barrier_on_hosts(kBarrier, opts);
   auto work = begin(kBarrier, {}, {}, {});
-  const Work operation = comm->start_barrier(timeout_or_default(opts.timeout));
-  return follow(std::move(work), {operation});
+  record(*work, program::Collective::kBarrier, std::span<const BufferView>(), 0);
+  return follow(std::move(work),
+                comm ? Works{comm->start_barrier(timeout_or_default(opts.timeout))} : Works());
 }
 
 }  // namespace netsum::torch_backend

@@ -166,6 +166,8 @@ WorkPtr ProcessGroupNetsum::all_reduce_rows(Communicator& communicator, at::Tens
                               .op = reduction->options.op,
                               .timeout = timeout_or_default(opts.timeout)};
   const CooView view = rows->view(reduction->factor);
+  const TensorView own{.count = view.count * view.row_elements};
+  record(*work, program::Collective::kSparseAllReduce, {&own, 1}, reduction->options);
   const Work operation = netsum::sparse_all_reduce(
       communicator, view, [rows](size_t count) { return rows->allocate(count); }, options);
   return follow(std::move(work), {operation});
@@ -179,7 +181,7 @@ WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMo
                     "; it must be at least one element");
   Tensors tensors = {tensor};
   const auto reduction = reduction_of(tensors, opts.reduceOp);
-  if (!comm || !reduction || reduction->divides) return allreduce(tensors, opts);
+  if (!reaches_network(comm) || !reduction || reduction->divides) return allreduce(tensors, opts);
   Buffers buffers;
   buffers.add_in_place(tensor);
   auto work = begin(kDenseAllReduce, std::move(buffers), {tensors}, tensors, *reduction);
@@ -194,6 +196,9 @@ WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMo
                         .output = work->buffers().output(0),
                         .count = work->buffers().count(0),
                         .id = id};
+  record(*work, program::Collective::kSparseAllReduce, {&view, 1},
+         {.type = options.type, .op = options.op, .tag = options.tag});
+  if (!comm) return follow(work, {});
   return follow(work, {netsum::sparse_all_reduce(*comm, view, options)});
 }
 

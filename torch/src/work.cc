@@ -59,8 +59,9 @@ void CollectiveWork::end_on_completion() {
 void CollectiveWork::finish_work() {
   const std::lock_guard lock(ending_mutex_);
   finished_ = true;
+  if (!error_) recorded_.done();
   finish(error_);
-  if (future_) callbacks_ = complete_future();
+  if (future_) callbacks_ = recorded_.around(complete_future());
 }
 
 // With the lock. Returns the callbacks.
@@ -72,6 +73,7 @@ std::function<void()> CollectiveWork::complete_future() {
 
 FuturePtr CollectiveWork::getFuture() {
   const std::lock_guard lock(ending_mutex_);
+  recorded_.future_taken();
   if (!future_) {
     future_ = new_future(results_.size());
     if (finished_) complete_future();
@@ -100,6 +102,7 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
                                                        ", from which this one (" + std::to_string(getpid()) +
                                                        ") was forked since: wait for it there"));
   }
+  const RecordedCall::Wait recorded(recorded_);
   const OnInterrupt on_interrupt = [this](const std::string& exception) {
     group_->interrupted(id_.to_string(), exception);
   };

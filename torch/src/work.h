@@ -23,6 +23,7 @@
 #include "torch/src/buffers.h"
 #include "torch/src/future.h"
 #include "torch/src/group_context.h"
+#include "torch/src/recorder.h"
 
 namespace netsum::torch_backend {
 
@@ -60,6 +61,7 @@ class CollectiveWork : public c10d::Work {
                  std::vector<Tensors> results, const Tensors& profiled);
 
   const Buffers& buffers() const { return buffers_; }
+  RecordedCall& recorded() { return recorded_; }
 
   // To be called before callbacks call end_on_engine().
   void set_operations(const std::vector<netsum::Work>& operations) {
@@ -95,6 +97,7 @@ class CollectiveWork : public c10d::Work {
   std::atomic<bool> finished_ = false;
   Buffers buffers_;
   const std::vector<Tensors> results_;
+  RecordedCall recorded_;
   std::vector<netsum::Work> operations_;
   std::mutex
       ending_mutex_;  // operations may end on the engine thread or, when refused, on that of the caller

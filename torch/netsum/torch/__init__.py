@@ -16,6 +16,7 @@ from netsum.torch._compressor import Compressor
 from netsum.torch._hooks import EmbeddingRows, ddp_hook, sparse_ddp_hook
 from netsum.torch._overlap import OverlappedOptimizer
 from netsum.torch._priority import Priorities, prioritise, priority_hook
+from netsum.torch._record import Recording, program_of, record
 from netsum.torch._regroup import regroup
 from netsum.torch._sparse import sparse_all_reduce
 
@@ -26,6 +27,7 @@ __all__ = [
     "Error",
     "OverlappedOptimizer",
     "Priorities",
+    "Recording",
     "advise",
     "check_compressor",
     "compress",
@@ -37,6 +39,8 @@ __all__ = [
     "overlap_fsdp",
     "prioritise",
     "priority_hook",
+    "program_of",
+    "record",
     "regroup",
     "reshard_compression_states",
     "sparse_all_reduce",

@@ -13,7 +13,7 @@ import time
 import torch.distributed as dist
 
 import torch
-from netsum.torch import _rendezvous
+from netsum.torch import _record, _rendezvous
 from netsum.torch._C import Beside, OwnKeysStore, ProcessGroupNetsum
 
 _logger = logging.getLogger("netsum")
@@ -26,7 +26,11 @@ def create(backend_options, _process_group_options):
     """Creates the backend of a new group. torch.distributed calls it on every rank of the group."""
     _refuse_other_devices(sys._getframe(1))
     o = backend_options
-    return _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout, beside=_default_backend())
+    _record.group_is_made(o.group_rank, o.group_size, is_default=not o.global_ranks_in_group)
+    backend = _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout, beside=_default_backend())
+    if o.global_ranks_in_group:
+        backend.set_global_ranks(o.global_ranks_in_group)
+    return backend
 
 
 def _refuse_other_devices(caller):

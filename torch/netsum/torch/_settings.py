@@ -11,3 +11,8 @@ def from_environment(environ=os.environ):
     if not local_rank.isdigit():
         raise ValueError(f'LOCAL_RANK="{local_rank}": must be a whole number')
     return _C.Settings(lambda name: environ.get(name, ""), int(local_rank))
+
+
+def record_path(environ=os.environ):
+    """Returns the prefix of the files to which NETSUM_RECORD records (docs/emulation.md), or "" if it is not set."""
+    return environ.get("NETSUM_RECORD", "")
