@@ -211,11 +211,11 @@ program::Operation recorded_operation(program::Collective collective, std::span<
   program::Operation operation{.collective = collective};
   bool equal = true;
   for (const View& tensor : tensors) {
-    operation.parts.push_back(tensor.*elements);
     operation.count += tensor.*elements;
-    equal &= tensor.*elements == operation.parts.front();
+    equal &= tensor.*elements == tensors.front().*elements;
   }
-  if (tensors.size() == 1 || (equal && program::has_parts(collective))) operation.parts.clear();
+  if (tensors.size() <= 1 || (equal && program::has_parts(collective))) return operation;
+  for (const View& tensor : tensors) operation.parts.push_back(tensor.*elements);
   return operation;
 }
 
