@@ -5,11 +5,13 @@ import itertools
 import json
 import os
 import re
+import sys
 
 import netsum.torch
 import pytest
 import ranks
 import torch.distributed as dist
+from netsum_bench import processes
 from ranks import WORLD_SIZE
 from torch.distributed.distributed_c10d import _get_default_store
 from torch.distributed.fsdp import fully_shard
@@ -229,6 +231,32 @@ def test_from_init_to_exit(tmp_path):
     for rank in range(WORLD_SIZE):
         header, steps = read(tmp_path / f"program.{rank}.jsonl")
         assert header["rank"] == rank and len(steps) == STEPS
+        check_replay(steps)
+
+
+SCRIPT = """
+import sys, torch, torch.distributed as dist, netsum.torch
+folder, rank = sys.argv[1], int(sys.argv[2])
+dist.init_process_group("netsum", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 100))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(4, 100)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+if rank == 1:
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.soak
+def test_scripts_that_know_nothing_of_it(tmp_path):
+    environment = os.environ | {"NETSUM_RECORD": f"{tmp_path}/job"}
+    commands = [[sys.executable, "-c", SCRIPT, str(tmp_path), str(rank)] for rank in range(2)]
+    processes.finish([processes.start(command, environment) for command in commands], ranks.DEADLINE_S)
+    for rank in range(2):
+        header, steps = read(tmp_path / f"job.{rank}.jsonl")
+        assert (header["rank"], header["world_size"], len(steps)) == (rank, 2, 3)
         check_replay(steps)
 
 
