@@ -128,6 +128,7 @@ DOORS = {
         "src/control",
         "src/kernels",
         "src/plan",
+        "src/program",
         "src/telemetry",
         "wire",
         "aggregator/p4",

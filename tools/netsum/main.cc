@@ -74,6 +74,7 @@ int run(int argc, char** argv) {
   commands.push_back(make_doctor_command(app));
   commands.push_back(make_place_command(app));
   commands.push_back(make_plan_command(app));
+  commands.push_back(make_program_command(app));
   commands.push_back(make_rack_command(app));
   commands.push_back(make_simulate_command(app));
   commands.push_back(make_status_command(app));

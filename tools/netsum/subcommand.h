@@ -25,6 +25,7 @@ std::unique_ptr<Subcommand> make_compression_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_doctor_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_place_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_plan_command(CLI::App& root);
+std::unique_ptr<Subcommand> make_program_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_rack_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_simulate_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_status_command(CLI::App& root);
