@@ -171,10 +171,12 @@ def test_fsdp_and_accumulation(tmp_path):
 def test_groups_steps_and_work_of_earlier_steps(tmp_path):
     def on_rank(rank, recording):
         pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+        half = dist.group.WORLD.split_group([0, 1] if rank < 2 else [2, 3], group_name=f"half {rank // 2}")
         tensor = torch.ones(1000)
         recording.step()
         late = dist.all_reduce(tensor, async_op=True)
         dist.all_reduce(torch.ones(10), group=pairs[rank % 2])
+        half.allreduce([torch.ones(5)]).wait()
         recording.step()
         late.wait()
         dist.broadcast(torch.ones(3), src=1)
@@ -183,9 +185,13 @@ def test_groups_steps_and_work_of_earlier_steps(tmp_path):
         dist.all_reduce(torch.ones(7, dtype=torch.float64))
 
     for rank, (header, steps) in enumerate(recorded(tmp_path, on_rank, by_optimizer=False)):
-        assert header["groups"] == [{"id": 0, "ranks": [0, 1, 2, 3]}, {"id": 1, "ranks": [[0, 2], [1, 3]][rank % 2]}]
-        assert [o["group"] for o in steps[1]["operations"]] == [0, 1]
-        assert waits_of(steps[1]) == [1]
+        assert header["groups"] == [
+            {"id": 0, "ranks": [0, 1, 2, 3]},
+            {"id": 1, "ranks": [[0, 2], [1, 3]][rank % 2]},
+            {"id": 2, "ranks": [[0, 1], [2, 3]][rank // 2]},
+        ]
+        assert [o["group"] for o in steps[1]["operations"]] == [0, 1, 2]
+        assert waits_of(steps[1]) == [1, 2]
         assert [(c["steps_back"], c["operation"]) for c in steps[2]["carried"]] == [(1, 0)]
         assert steps[2]["operations"][0]["root"] == 1
         assert waits_of(steps[2]) == [1, 0]

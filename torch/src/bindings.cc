@@ -329,7 +329,11 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupNetsum::split(const c10::intrusive
       py::module_::import("netsum.torch._group")
           .attr("_split")(store, own - ranks.begin(), ranks.size(), opts ? opts->group_name : getGroupUid(),
                           opts ? opts->timeout : timeout());
-  return made.cast<c10::intrusive_ptr<ProcessGroupNetsum>>();
+  const auto group = made.cast<c10::intrusive_ptr<ProcessGroupNetsum>>();
+  std::vector<int> in_job;
+  for (const int rank : ranks) in_job.push_back(global_ranks().at(static_cast<size_t>(rank)));
+  group->set_global_ranks(std::move(in_job));
+  return group;
 }
 
 namespace {
@@ -390,7 +394,7 @@ void bind_process_group(py::module_& module) {
           },
           py::call_guard<py::gil_scoped_release>())
       .def("error", &error_of)
-      .def("set_global_ranks", &ProcessGroupNetsum::set_global_ranks)
+      .def_property("global_ranks", &ProcessGroupNetsum::global_ranks, &ProcessGroupNetsum::set_global_ranks)
       .def_property_readonly("job", &ProcessGroupNetsum::job)
       .def_property_readonly("sums_only", &ProcessGroupNetsum::sums_only)
       .def_property_readonly("metrics_address",

@@ -75,6 +75,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   c10::intrusive_ptr<c10d::Store> store() const { return store_; }
   // The ranks of this group in the job, for recordings. Until it is called, they count as those of the job.
   void set_global_ranks(std::vector<int> ranks);
+  const std::vector<int>& global_ranks() const { return recorded_->ranks; }
   bool sums_only() const { return sums_only_; }  // the communicator reduces by sums and means only
   const std::string& job() const { return job_; }
   std::chrono::milliseconds timeout() const { return options_->timeout; }

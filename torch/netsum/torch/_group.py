@@ -29,7 +29,7 @@ def create(backend_options, _process_group_options):
     _record.group_is_made(o.group_rank, o.group_size, is_default=not o.global_ranks_in_group)
     backend = _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout, beside=_default_backend())
     if o.global_ranks_in_group:
-        backend.set_global_ranks(o.global_ranks_in_group)
+        backend.global_ranks = o.global_ranks_in_group
     return backend
 
 
@@ -100,7 +100,9 @@ def _shrink(backend, ranks_to_exclude, shrink_flags=0, _options=None):
         backend.abort()
     members = [rank for rank in range(backend.size()) if rank not in ranks_to_exclude]
     store = dist.PrefixStore(f"shrink/{','.join(map(str, members))}", backend.store)
-    return _make(store, members.index(backend.rank()), len(members), "shrunk", backend.timeout)
+    shrunk = _make(store, members.index(backend.rank()), len(members), "shrunk", backend.timeout)
+    shrunk.global_ranks = [backend.global_ranks[member] for member in members]
+    return shrunk
 
 
 def _split(store, rank, size, name, timeout):

@@ -151,7 +151,7 @@ def _create_alone(backend_options, _process_group_options):
         without_network=True,
     )
     if o.global_ranks_in_group:
-        backend.set_global_ranks(o.global_ranks_in_group)
+        backend.global_ranks = o.global_ranks_in_group
     return backend
 
 
