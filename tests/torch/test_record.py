@@ -13,6 +13,7 @@ import ranks
 import torch.distributed as dist
 from netsum_bench import processes
 from ranks import WORLD_SIZE
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.distributed_c10d import _get_default_store
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -238,6 +239,34 @@ def test_from_init_to_exit(tmp_path):
         header, steps = read(tmp_path / f"program.{rank}.jsonl")
         assert header["rank"] == rank and len(steps) == STEPS
         check_replay(steps)
+
+
+WAYS = {
+    "ddp_hook": lambda model: model.register_comm_hook(None, netsum.torch.ddp_hook),
+    "sparse_ddp_hook": lambda model: model.register_comm_hook(None, netsum.torch.sparse_ddp_hook),
+    "fp16_hook": lambda model: model.register_comm_hook(None, default_hooks.fp16_compress_hook),
+    "compress": lambda model: netsum.torch.compress(model, "topk", ratio=0.1),
+}
+
+
+@pytest.mark.soak
+def test_hooks_and_overlap(tmp_path):
+    def on_rank(rank, way):
+        model = DistributedDataParallel(make_model())
+        WAYS[way](model)
+        train(model, rank)
+
+    for way in WAYS:
+        for _, steps in recorded(tmp_path, lambda rank, _, way=way: on_rank(rank, way)):
+            assert all(step["operations"] and waits_of(step) for step in steps), way
+
+    def overlapped(rank, _):
+        model = sharded()
+        netsum.torch.overlap_fsdp(model)
+        train(model, rank)
+
+    for _, steps in recorded(tmp_path, overlapped):
+        assert all(sorted(waits_of(step)) == list(range(len(step["operations"]))) for step in steps[1:])
 
 
 SCRIPT = """
