@@ -4,6 +4,7 @@
 #include "src/encoding/bytes.h"
 #include "src/encoding/fixed_point.h"
 #include "src/encoding/floats.h"
+#include "src/encoding/without_tensors.h"
 #include "src/encoding/word_lanes.h"
 #include "src/kernels/kernels.h"
 
@@ -45,6 +46,11 @@ bool travels_as_floats(const EncodingOptions& options, DataType type, ReduceOp o
 
 std::unique_ptr<const Encoding> make_encoding(const EncodingOptions& options, DataType type, ReduceOp op,
                                               int members) {
+  if (options.without_tensors) {
+    EncodingOptions others = options;
+    others.without_tensors = false;
+    return std::make_unique<WithoutTensors>(make_encoding(others, type, op, members));
+  }
   if (type == DataType::kByte) return std::make_unique<Bytes>();
   std::unique_ptr<const Encoding> encoding;
   switch (options.kind) {

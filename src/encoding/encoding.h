@@ -120,6 +120,7 @@ struct EncodingOptions {
   FloatSums floats = FloatSums::kNo;  // of what sums; not where fixed_floats
   bool one_tensor =
       false;  // the tensors of an operation are pieces of one: elements are treated as those of one
+  bool without_tensors = false;  // this rank has no memory (without_tensors.h)
 };
 
 // Whether `type` has that reduction: bits are those of integers, means those of floating-point numbers.

@@ -32,6 +32,7 @@ std::vector<TensorView> take_used_memory(OperationSpec* spec) {
 
 EncodingOptions encoding_of(EncodingOptions options, const OperationSpec& spec) {
   options.one_tensor = spec.one_tensor;
+  options.without_tensors = spec.without_tensors;
   return options;
 }
 
@@ -63,6 +64,7 @@ Operation::Operation(uint64_t number, OperationSpec spec, int members, const Enc
       encoding_(make_encoding(encoding_of(encoding, spec), spec.type, spec.op, members)),
       role_(std::move(spec.role)),
       partial_sums_(spec.joint.summed),
+      without_tensors_(spec.without_tensors),
       none_alone_(!goes_to_one_alone(role_, elements_.tensors().size())) {
   uint64_t hash = hash_of(number);
   if (spec.joint.context != 0) hash = netsum_mix64(hash + spec.joint.context);
@@ -139,7 +141,7 @@ bool Operation::needs_result(const Elements& elements) const {
 }
 
 void Operation::copy_own(const Elements& elements) const {
-  if (!has_outputs_) return;
+  if (!has_outputs_ || without_tensors_) return;
   elements.for_each_run([&](const Run& run) {
     if (is_own_copy(run)) kernels::copy_out(run.output, run.input, run.count);
   });
@@ -204,6 +206,10 @@ size_t Operation::offset_of(size_t begin) const {
 
 void Operation::copy_in(size_t begin, size_t n, uint8_t* to) const {
   const size_t element = size_of(type());
+  if (without_tensors_) {
+    std::memset(to, 0, n * element);
+    return;
+  }
   elements_.for_each_run(begin, n, [&](const Run& run) {
     if (run.input != nullptr)
       std::memcpy(to + run.done * element, run.input, run.count * element);
@@ -213,7 +219,7 @@ void Operation::copy_in(size_t begin, size_t n, uint8_t* to) const {
 }
 
 void Operation::copy_out(const uint8_t* from, size_t begin, size_t n) const {
-  if (!has_outputs_) return;
+  if (!has_outputs_ || without_tensors_) return;
   const size_t element = size_of(type());
   elements_.for_each_run(begin, n, [&](const Run& run) {
     if (run.output != nullptr) kernels::copy_out(run.output, from + run.done * element, run.count * element);
@@ -223,7 +229,7 @@ void Operation::copy_out(const uint8_t* from, size_t begin, size_t n) const {
 void Operation::copy_in_floats(const Elements& elements, uint8_t* to) const {
   elements.for_each_run([&](const Run& run) {
     uint8_t* const first = to + run.done * sizeof(float);
-    if (run.input == nullptr)
+    if (run.input == nullptr || without_tensors_)
       std::memset(first, 0, run.count * sizeof(float));
     else
       kernels::sum_in_order(type(), {&run.input, 1}, run.count, 1, DataType::kFloat32, first);
@@ -231,6 +237,7 @@ void Operation::copy_in_floats(const Elements& elements, uint8_t* to) const {
 }
 
 void Operation::copy_out_floats(const uint8_t* from, const Elements& elements, int summands) const {
+  if (without_tensors_) return;
   const int divisor = op_ == ReduceOp::kAvg ? summands : 1;
   elements.for_each_run([&](const Run& run) {
     if (run.output == nullptr) return;

@@ -43,6 +43,9 @@ struct OperationSpec {
   Role role;
   // The tensors are pieces of one: the encoding need not separate them.
   bool one_tensor = false;
+  // The memory of the tensors is not there: this rank contributes zeros in full packets, and drops results. Pointers count
+  // as if it was.
+  bool without_tensors = false;
   int64_t deadline_us = 0;  // in the time base of the core
   Joint joint;
 };
@@ -161,6 +164,7 @@ class Operation {
   const std::unique_ptr<const Encoding> encoding_;
   const Role role_;
   const bool partial_sums_;
+  const bool without_tensors_;
   const bool none_alone_;  // no tensor goes to this rank alone
   uint32_t signature_ = 0;
 };

@@ -77,6 +77,35 @@ TEST(Operation, FurtherInputsLieAsTheFirstDo) {
 }
 
 // Integers are one block across tensors: what one input of one tensor requires is done for all of them.
+// A rank without tensors counts as one with them: it sends full packets, and takes results.
+TEST(Operation, WithoutTensorsTouchesNoMemory) {
+  auto* const nothing = reinterpret_cast<uint8_t*>(uintptr_t{64});
+  for (const DataType type : {DataType::kFloat32, DataType::kInt32, DataType::kByte}) {
+    OperationSpec spec;
+    spec.type = type;
+    spec.tensors = {{nothing, nothing + 8192, 100}};
+    const Operation with(3, spec, 2);
+    spec.without_tensors = true;
+    const Operation without(3, spec, 2);
+    EXPECT_EQ(without.signature(), with.signature());
+    EXPECT_EQ(without.kind(), with.kind());
+    const Elements all = without.chunk_of(0, 100);
+    EXPECT_TRUE(without.contributes());
+    EXPECT_TRUE(without.contributes_to(all));
+    EXPECT_TRUE(without.needs_result(all));
+    std::vector<uint8_t> bytes(100 * size_of(type), 0xff);
+    without.copy_in(0, 100, bytes.data());
+    EXPECT_EQ(bytes, std::vector<uint8_t>(bytes.size(), 0));
+    without.copy_out(bytes.data(), 0, 100);
+    without.copy_own(all);
+    if (type != DataType::kFloat32) continue;
+    bytes.assign(400, 0xff);
+    without.copy_in_floats(all, bytes.data());
+    EXPECT_EQ(bytes, std::vector<uint8_t>(400, 0));
+    without.copy_out_floats(bytes.data(), all, 2);
+  }
+}
+
 TEST(Operation, OneInputOfOneTensorCanRequireWideLanes) {
   constexpr int32_t kLarge = 1 << 30;
   const std::vector<int32_t> small = {1, 2, 3, 4}, with_large = {5, 6, 7, kLarge};
