@@ -112,7 +112,7 @@ Status open_cores(WorkerOptions worker, size_t count, const Address& remote,
                   std::vector<std::unique_ptr<EngineCore>>* cores) {
   const auto group = std::make_shared<CoreGroup>(divide_stripes(worker.stripe_weights, count));
   worker.group = group;
-  const auto all_groups = groups_of(worker.stripes, [](size_t) { return true; });
+  const auto all_groups = multicast_groups(worker.stripes);
   if (!all_groups.ok()) return all_groups.status();
   path->note = describe(*all_groups);
   for (worker.core = 0; worker.core < group->cores(); ++worker.core) {
@@ -156,23 +156,15 @@ Status check_reception(const Memberships& memberships) {
   return Status();
 }
 
-Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
-                              const CommunicatorOptions& options, size_t ranks_here, Shard* shard,
-                              std::function<void(const Status&)> on_failed, TraceLog* trace) {
-  NetworkPath path;
+Result<WorkerOptions> worker_of(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
+                                const CommunicatorOptions& options, std::vector<JobStripe>* job_stripes) {
   std::vector<const Membership*> all;
   for (const auto& control : memberships) all.push_back(&control->membership());
-  Result<std::vector<JobStripe>> stripes = job_stripes(all);
+  Result<std::vector<JobStripe>> stripes = netsum::job_stripes(all);
   if (!stripes.ok()) return stripes.status();
   for (const JobStripe& one : *stripes) {
-    path.stripes.push_back({one});
     Result<StripeOptions> stripe = stripe_options(*all[one.membership], one.number, worker.rank, options);
     if (!stripe.ok()) return stripe.status();
-    if (stripe->local && shard != nullptr) {
-      Result<ShardJob> installed = shard->install(*all[one.membership], one.number, worker.world_size);
-      if (!installed.ok()) return installed.status();
-      path.shard_job = std::move(installed).value();
-    }
     if (payload_bytes != 0) stripe->payload_bytes = payload_bytes;
     worker.stripes.push_back(std::move(stripe).value());
     worker.stripe_weights.push_back(one.weight);
@@ -188,6 +180,33 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
                         "and one --mtu");
     }
   }
+  *job_stripes = std::move(stripes).value();
+  return worker;
+}
+
+Result<std::vector<MulticastMembership>> multicast_groups(const std::vector<StripeOptions>& stripes) {
+  return groups_of(stripes, [](size_t) { return true; });
+}
+
+Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions unconnected,
+                              uint32_t payload_bytes, const CommunicatorOptions& options, size_t ranks_here,
+                              Shard* shard, std::function<void(const Status&)> on_failed, TraceLog* trace) {
+  NetworkPath path;
+  std::vector<JobStripe> stripes;
+  Result<WorkerOptions> described =
+      worker_of(memberships, std::move(unconnected), payload_bytes, options, &stripes);
+  if (!described.ok()) return described.status();
+  WorkerOptions worker = std::move(described).value();
+  for (const JobStripe& one : stripes) {
+    if (worker.stripes[path.stripes.size()].local && shard != nullptr) {
+      Result<ShardJob> installed =
+          shard->install(memberships[one.membership]->membership(), one.number, worker.world_size);
+      if (!installed.ok()) return installed.status();
+      path.shard_job = std::move(installed).value();
+    }
+    path.stripes.push_back({one});
+  }
+  const StripeOptions& first = worker.stripes.front();
   // This rank's own shard is on this host, so another stripe determines the interface.
   const auto elsewhere = std::find_if(worker.stripes.begin(), worker.stripes.end(),
                                       [](const StripeOptions& stripe) { return !stripe.local; });

@@ -16,6 +16,7 @@
 #include "session/job_stripes.h"
 #include "session/shard.h"
 #include "src/net/lossy.h"
+#include "src/net/multicast.h"
 
 namespace netsum {
 
@@ -34,6 +35,13 @@ struct NetworkPath {
   std::vector<const PacketIoCounters*> packets;  // of each thread; live as long as the engine
   std::vector<const LossyIo*> faults;            // live as long as the engine; empty: none are injected
 };
+
+// `worker` with the stripes of a job that has been joined, and what else follows from the memberships. *job_stripes: what they
+// are in the job. A `payload_bytes` other than 0 is used in place of the one granted.
+Result<WorkerOptions> worker_of(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
+                                const CommunicatorOptions& options, std::vector<JobStripe>* job_stripes);
+// By which the results of the stripes come, on the interfaces that lead to the aggregators.
+Result<std::vector<MulticastMembership>> multicast_groups(const std::vector<StripeOptions>& stripes);
 
 // Makes the engine for a job that has been joined; it connects in the background. The stripes in `worker` and their
 // weights follow from the memberships. A `payload_bytes` other than 0 is used in place of the one granted. `ranks_here`: that
