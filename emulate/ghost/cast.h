@@ -1,0 +1,31 @@
+// Which recorded steps a ghost plays.
+#ifndef NETSUM_EMULATE_GHOST_CAST_H_
+#define NETSUM_EMULATE_GHOST_CAST_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "netsum/status.h"
+#include "src/program/program.h"
+
+namespace netsum::ghost {
+
+// Whether two steps submit the same operations, in the same order, and wait for the same ones of earlier steps. Then a rank can
+// play one in the place of the other.
+bool same_operations(const program::Step& a, const program::Step& b);
+
+// The steps that `rank` plays, out of the records of some ranks, of which the first one gives the order. `whole_steps`: how
+// many; what was recorded behind them is added at the end. 0: as many as were recorded. A rank that was recorded plays its own
+// steps. One that was not plays whole steps of randomly chosen recorded ranks (`seed`), and so does every rank behind the
+// recorded steps: mean times would make a step too short, as the slowest rank decides. Errors: kInvalidArgument: there is no
+// step to repeat, or the recorded ranks differ in their operations.
+Result<std::vector<const program::Step*>> cast(const std::vector<program::Program>& records, int rank,
+                                               uint64_t whole_steps, uint64_t seed);
+
+// The record of a rank as of a job of `world_size` ranks: each rank has as many elements as before. kUnsupported: ranks have
+// unequal parts.
+Status change_world_size(int world_size, program::Program* record);
+
+}  // namespace netsum::ghost
+
+#endif  // NETSUM_EMULATE_GHOST_CAST_H_

@@ -1,0 +1,99 @@
+#include "emulate/ghost/cast.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace netsum::ghost {
+namespace {
+
+using program::Program;
+using program::Step;
+using testing::HasSubstr;
+
+Step step_of(uint64_t number, uint64_t count, bool partial = false) {
+  Step step;
+  step.number = number;
+  step.partial = partial;
+  step.operations.resize(1);
+  step.operations[0].count = count;
+  step.threads = {{{program::Instruction::Kind::kSubmit, 0}}};
+  return step;
+}
+
+// Set-up, three steps, and what comes behind them.
+std::vector<Program> two_ranks() {
+  std::vector<Program> records(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    Program& record = records[static_cast<size_t>(rank)];
+    record.header.world_size = 2;
+    record.header.rank = rank;
+    record.steps = {step_of(0, 9), step_of(1, 5), step_of(2, 5), step_of(3, 5), step_of(4, 1, true)};
+  }
+  return records;
+}
+
+TEST(Cast, ARecordedRankPlaysItsOwnSteps) {
+  const auto records = two_ranks();
+  const auto steps = cast(records, 1, 0, 7);
+  ASSERT_TRUE(steps.ok()) << steps.status().to_string();
+  ASSERT_EQ(steps->size(), 5u);
+  for (size_t k = 0; k < 5; ++k) EXPECT_EQ((*steps)[k], &records[1].steps[k]);
+}
+
+TEST(Cast, AnotherRankPlaysWholeStepsOfAll) {
+  const auto records = two_ranks();
+  std::set<const Step*> played;
+  for (int rank = 2; rank < 40; ++rank) {
+    const auto steps = cast(records, rank, 0, 7);
+    ASSERT_TRUE(steps.ok());
+    ASSERT_EQ(steps->size(), 5u);
+    EXPECT_EQ((*steps)[0]->number, 0u);
+    EXPECT_TRUE((*steps)[4]->partial);
+    for (size_t k = 1; k < 4; ++k) {
+      EXPECT_TRUE(same_operations(*(*steps)[k], records[0].steps[k]));
+      EXPECT_FALSE((*steps)[k]->partial);
+      played.insert((*steps)[k]);
+    }
+  }
+  EXPECT_EQ(played.size(), 6u) << "the three steps of both ranks";
+}
+
+TEST(Cast, MoreOrFewerStepsKeepTheFirstAndTheRest) {
+  const auto records = two_ranks();
+  const auto more = cast(records, 0, 8, 7), fewer = cast(records, 0, 2, 7);
+  ASSERT_TRUE(more.ok() && fewer.ok());
+  ASSERT_EQ(more->size(), 9u);
+  for (size_t k = 0; k < 9; ++k) EXPECT_EQ((*more)[k]->operations[0].count, k == 0 ? 9u : k < 8 ? 5u : 1u);
+  ASSERT_EQ(fewer->size(), 3u);
+  EXPECT_TRUE((*fewer)[2]->partial);
+}
+
+TEST(Cast, RecordsMustFitTogether) {
+  auto records = two_ranks();
+  records[1].steps[2].operations[0].count = 6;
+  EXPECT_THAT(cast(records, 0, 0, 7).status().message(),
+              HasSubstr("ranks 0 and 1 have recorded different operations in step 2"));
+  records = two_ranks();
+  records[1].steps.pop_back();
+  EXPECT_THAT(cast(records, 0, 0, 7).status().message(), HasSubstr("in step 4"));
+  records = two_ranks();
+  for (Program& record : records) record.steps.resize(1);
+  EXPECT_THAT(cast(records, 0, 5, 7).status().message(), HasSubstr("no step to repeat"));
+}
+
+TEST(Cast, AJobOfAnotherSizeHasTheSamePartForEachRank) {
+  Program record = two_ranks()[0];
+  record.steps[0].operations[0] = {.collective = program::Collective::kAllGather, .count = 20};
+  record.steps[1].operations[0].count = 11;
+  ASSERT_TRUE(change_world_size(8, &record).ok());
+  EXPECT_EQ(record.steps[0].operations[0].count, 80u);
+  EXPECT_EQ(record.steps[1].operations[0].count, 11u);
+  EXPECT_EQ(record.header.world_size, 8);
+  record.steps[0].operations[0].parts = {10, 10, 10, 10, 10, 10, 10, 11};
+  EXPECT_THAT(change_world_size(2, &record).message(), HasSubstr("step 0: all_gather has unequal parts"));
+}
+
+}  // namespace
+}  // namespace netsum::ghost

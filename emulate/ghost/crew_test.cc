@@ -1,0 +1,186 @@
+#include "emulate/ghost/crew.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "netsum/communicator.h"
+#include "session/job_testing.h"
+
+namespace netsum::ghost {
+namespace {
+
+using program::Instruction;
+using testing::HasSubstr;
+
+constexpr std::chrono::seconds kPatience{60};  // only a hang makes it this long
+constexpr int kRanks = 4;
+constexpr size_t kCount = 3'000;
+
+CommunicatorOptions options_for(const Aggregator& aggregator) {
+  CommunicatorOptions options;
+  options.world_size = kRanks;
+  options.job = "ghosts";
+  options.aggregators = {aggregator.control_address()};
+  options.shared_memory = false;
+  options.connect_timeout = options.timeout = kPatience;
+  options.liveness_timeout = kPatience;  // a busy machine is no loss
+  return options;
+}
+
+// Submits the operations one by one.
+program::Step step_of(std::vector<program::Operation> operations) {
+  program::Step step;
+  step.threads.resize(1);
+  for (uint64_t i = 0; i < operations.size(); ++i) {
+    step.threads[0].push_back({Instruction::Kind::kSubmit, i});
+    step.threads[0].push_back({Instruction::Kind::kWait, i});
+  }
+  step.operations = std::move(operations);
+  return step;
+}
+
+Result<std::unique_ptr<Crew>> join(const CommunicatorOptions& options, const program::Step& step) {
+  CrewOptions crew;
+  crew.communicator = options;
+  for (int rank = 1; rank < kRanks; ++rank)
+    crew.ghosts.push_back({.rank = rank, .steps = {&step, &step}, .knobs = {}});
+  crew.in_place_of = [](int, const std::function<Status()>& open) { return open(); };
+  return Crew::join(std::move(crew));
+}
+
+class CrewTest : public testing::TestWithParam<Numerics> {};
+
+// The real rank gets what it has sent, and cannot tell ghosts from ranks.
+TEST_P(CrewTest, GhostsTakePartInEachCollective) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  ASSERT_NE(aggregator, nullptr);
+  CommunicatorOptions options = options_for(*aggregator);
+  options.numerics = GetParam();
+  using program::Collective;
+  const program::Step step = step_of({
+      {.collective = Collective::kAllReduce, .count = kCount},
+      {.collective = Collective::kAllReduce, .count = 10, .parts = {4, 6}, .op = ReduceOp::kAvg, .tag = 3},
+      {.collective = Collective::kAllReduce, .type = DataType::kInt64, .count = 5},
+      {.collective = Collective::kAllReduce, .type = DataType::kInt32, .count = kCount, .op = ReduceOp::kMin},
+      {.collective = Collective::kReduce, .count = kCount, .root = 0},
+      {.collective = Collective::kReduceScatter, .count = 4 * kCount},
+      {.collective = Collective::kBroadcast, .count = kCount, .root = 0, .tag = 7},
+      {.collective = Collective::kAllGather, .count = 4 * kCount, .tag = 7},
+      {.collective = Collective::kBarrier},
+  });
+  Status ran = {ErrorCode::kInternal, "not run"};
+  std::vector<uint64_t> sent;
+  std::thread ghosts([&] {
+    auto crew = join(options, step);
+    ran = crew.ok() ? (*crew)->run() : crew.status();
+    for (size_t i = 0; crew.ok() && i < 3; ++i) sent.push_back((*crew)->packets(i).bytes_sent.get());
+  });
+  auto communicator = Communicator::connect(options);
+  if (!communicator.ok()) ghosts.join();
+  ASSERT_TRUE(communicator.ok()) << communicator.status().to_string();
+  Communicator& real = **communicator;
+  std::vector<float> in(4 * kCount), out(4 * kCount);
+  std::iota(in.begin(), in.end(), 1.0f);
+  std::vector<int32_t> integers(kCount, -5), least(kCount);
+  std::vector<int64_t> longs = {1, -2, 3, -4, 5}, sums(5);
+  const auto ends = [](const Work& work) {
+    const Status status = work.wait(kPatience);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  };
+  const auto parts = [&](size_t inputs, auto size) {
+    std::vector<std::remove_cvref_t<decltype(size(nullptr, nullptr))>> views;
+    for (size_t r = 0; r < kRanks; ++r)
+      views.push_back(size(r < inputs ? in.data() + r * kCount : nullptr, out.data() + r * kCount));
+    return views;
+  };
+  for (int round = 0; round < 2; ++round) {
+    const TensorView whole{in.data(), out.data(), kCount};
+    ends(real.all_reduce({&whole, 1}, {}));
+    // In fixed point, a packet of larger numbers has a coarser grid: numerics.md.
+    for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(out[i], in[i], 1e-3f) << i;
+    const std::vector<TensorView> two = {{in.data(), out.data(), 4}, {in.data() + 4, out.data() + 4, 6}};
+    ends(real.all_reduce(two, {.op = ReduceOp::kAvg, .tag = 3}));
+    EXPECT_FLOAT_EQ(out[9], 10.0f / kRanks);
+    const TensorView of_longs{longs.data(), sums.data(), 5};
+    ends(real.all_reduce({&of_longs, 1}, {.type = DataType::kInt64}));
+    EXPECT_EQ(sums, longs);
+    const TensorView of_integers{integers.data(), least.data(), kCount};
+    ends(real.all_reduce({&of_integers, 1}, {.type = DataType::kInt32, .op = ReduceOp::kMin}));
+    EXPECT_EQ(least, integers);
+    ends(real.reduce({&whole, 1}, 0, {}));
+    EXPECT_NEAR(out[kCount - 1], in[kCount - 1], 1e-3f);
+    ends(real.reduce_scatter(parts(kRanks,
+                                   [](float* from, float* to) {
+                                     return TensorView{from, to, kCount};
+                                   }),
+                             {}));
+    EXPECT_NEAR(out[7], in[7], 1e-3f);
+    const BufferView buffer{in.data(), nullptr, kCount * sizeof(float)};
+    ends(real.broadcast({&buffer, 1}, 0, {.tag = 7}));
+    ends(real.all_gather(parts(1,
+                               [](float* from, float* to) {
+                                 return BufferView{from, to, kCount * sizeof(float)};
+                               }),
+                         {.tag = 7}));
+    EXPECT_EQ(out[kCount - 1], in[kCount - 1]);
+    EXPECT_EQ(out[kCount], 0.0f) << "of a ghost";
+    ends(real.start_barrier(kPatience));
+  }
+  ghosts.join();
+  EXPECT_TRUE(ran.ok()) << ran.to_string();
+  ASSERT_EQ(sent.size(), 3u);
+  // Ghosts have no data to send in broadcasts and all-gathers of one rank, but send their own parts.
+  const uint64_t of_sums = uint64_t{2} * sizeof(float) * kCount * 7;
+  for (const uint64_t bytes : sent) EXPECT_GT(bytes, of_sums) << "lanes were left out";
+}
+
+INSTANTIATE_TEST_SUITE_P(Numerics, CrewTest, testing::Values(Numerics::kAuto, Numerics::kFixed));
+
+TEST(Crew, RefusesWhatGhostsCannotDo) {
+  CrewOptions options;
+  options.ghosts.resize(1);
+  EXPECT_THAT(Crew::join(options).status().message(), HasSubstr("need an aggregator"));
+  options.communicator.aggregators = {"127.0.0.1:1"};
+  options.communicator.verify = Verify::kBoth;
+  EXPECT_THAT(Crew::join(options).status().message(), HasSubstr("NETSUM_VERIFY"));
+  options.communicator.verify = Verify::kPacket;
+  program::Step step = step_of({{.collective = program::Collective::kSend, .root = 1}});
+  step.number = 8;
+  options.ghosts[0].steps = {&step};
+  const Status status = Crew::join(options).status();
+  EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(status.message(), HasSubstr("step 8: send is between single ranks"));
+  step = step_of({{.collective = program::Collective::kAllReduce, .group = 2}});
+  EXPECT_THAT(Crew::join(options).status().message(), HasSubstr("group 2"));
+  step = step_of({{.collective = program::Collective::kAllReduce, .on_hosts = true}});
+  EXPECT_THAT(Crew::join(options).status().message(), HasSubstr("ran on the hosts"));
+}
+
+// Ranks that submit something else get an error that names it, as among real ranks.
+TEST(Crew, AnotherProgramIsAMismatch) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  ASSERT_NE(aggregator, nullptr);
+  const CommunicatorOptions options = options_for(*aggregator);
+  const program::Step step = step_of({{.count = kCount}});
+  Status ran;
+  std::thread ghosts([&] {
+    auto crew = join(options, step);
+    ran = crew.ok() ? (*crew)->run() : crew.status();
+  });
+  auto communicator = Communicator::connect(options);
+  if (!communicator.ok()) ghosts.join();
+  ASSERT_TRUE(communicator.ok()) << communicator.status().to_string();
+  std::vector<float> values(kCount + 1);
+  const TensorView view{values.data(), values.data(), values.size()};
+  const Status status = (*communicator)->all_reduce({&view, 1}, {}).wait(kPatience);
+  EXPECT_EQ(status.code(), ErrorCode::kMismatch) << status.to_string();
+  ghosts.join();
+  EXPECT_FALSE(ran.ok());
+}
+
+}  // namespace
+}  // namespace netsum::ghost

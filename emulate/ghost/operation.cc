@@ -1,0 +1,79 @@
+#include "emulate/ghost/operation.h"
+
+#include <optional>
+#include <string>
+
+namespace netsum::ghost {
+namespace {
+
+std::optional<Collective> network_collective(program::Collective collective) {
+  switch (collective) {
+    case program::Collective::kAllReduce:
+      return Collective::kAllReduce;
+    case program::Collective::kReduce:
+      return Collective::kReduce;
+    case program::Collective::kReduceScatter:
+      return Collective::kReduceScatter;
+    case program::Collective::kBroadcast:
+      return Collective::kBroadcast;
+    case program::Collective::kAllGather:
+      return Collective::kAllGather;
+    case program::Collective::kGather:
+      return Collective::kGather;
+    case program::Collective::kScatter:
+      return Collective::kScatter;
+    case program::Collective::kBarrier:
+      return Collective::kBarrier;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Stand for memory that is not there: nobody reads or writes them.
+const char kInput = 0;
+char output = 0;
+
+}  // namespace
+
+Status check_supported(const program::Operation& operation) {
+  const std::string name(program::collective_name(operation.collective));
+  if (operation.group != 0)
+    return {ErrorCode::kUnsupported,
+            name + " of group " + std::to_string(operation.group) +
+                " is not of the group of all ranks, and ghosts take part in no other"};
+  if (operation.on_hosts)
+    return {ErrorCode::kUnsupported, name + " ran on the hosts, and ghosts take part in the network only"};
+  if (operation.collective == program::Collective::kSparseAllReduce)
+    return {ErrorCode::kUnsupported, name + " has packets that depend on the data, and ghosts have none"};
+  if (!network_collective(operation.collective))
+    return {ErrorCode::kUnsupported, name + " is between single ranks, and ghosts cannot take part in it"};
+  return {};
+}
+
+OperationSpec spec_of(const program::Operation& operation, int rank, int world_size) {
+  const Collective collective = *network_collective(operation.collective);
+  OperationSpec spec;
+  spec.without_tensors = true;
+  spec.role = make_role(collective, operation.root, rank);
+  spec.role.tag = operation.tag;
+  if (collective == Collective::kBarrier) {
+    spec.type = DataType::kInt32;
+    spec.tensors = {{.count = 1}};
+    return spec;
+  }
+  const bool moves = moves_bytes(collective);
+  const size_t element = moves ? size_of(operation.type) : 1;
+  spec.type = moves ? DataType::kByte : operation.type;
+  spec.op = moves ? ReduceOp::kSum : operation.op;
+  spec.one_tensor = collective == Collective::kReduceScatter;
+  std::vector<uint64_t> counts = operation.parts;
+  if (counts.empty()) {
+    const auto parts = has_parts(collective) ? static_cast<size_t>(world_size) : size_t{1};
+    counts.assign(parts, operation.count / parts);
+  }
+  for (const uint64_t count : counts)
+    spec.tensors.push_back({.input = &kInput, .output = &output, .count = count * element});
+  return spec;
+}
+
+}  // namespace netsum::ghost

@@ -1,0 +1,19 @@
+// A recorded operation as the worker's protocol takes it.
+#ifndef NETSUM_EMULATE_GHOST_OPERATION_H_
+#define NETSUM_EMULATE_GHOST_OPERATION_H_
+
+#include "netsum/status.h"
+#include "src/program/program.h"
+#include "src/worker/operation.h"
+
+namespace netsum::ghost {
+
+// Why ghosts cannot take part in it (kUnsupported; the message begins with the collective's name), or ok.
+Status check_supported(const program::Operation& operation);
+
+// What rank `rank` of `world_size` submits, without tensors. check_supported().
+OperationSpec spec_of(const program::Operation& operation, int rank, int world_size);
+
+}  // namespace netsum::ghost
+
+#endif  // NETSUM_EMULATE_GHOST_OPERATION_H_

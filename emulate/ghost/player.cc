@@ -1,0 +1,124 @@
+#include "emulate/ghost/player.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace netsum::ghost {
+
+using program::Instruction;
+
+double Knobs::factor(uint64_t step) const {
+  double factor = 1 / speed;
+  for (const Straggler& one : stragglers)
+    if (one.from <= step && step < one.to) factor *= one.factor;
+  return factor;
+}
+
+Player::Player(std::vector<const program::Step*> steps, Knobs knobs)
+    : steps_(std::move(steps)), knobs_(std::move(knobs)) {
+  uint64_t operations = 0;
+  size_t threads = 1;
+  for (const program::Step* step : steps_) {
+    first_ids_.push_back(operations);
+    operations += step->operations.size();
+    threads = std::max(threads, step->threads.size());
+  }
+  threads_.resize(threads);
+  done_ns_.resize(operations, INT64_MAX);
+}
+
+void Player::start(int64_t now_ns) {
+  const auto pause = knobs_.pauses_ns.find(0);
+  begins_ns_ = {now_ns + (pause != knobs_.pauses_ns.end() ? pause->second : 0)};
+  for (Thread& thread : threads_) thread.at_ns = begins_ns_.front();
+}
+
+uint64_t Player::id_of(uint64_t step, uint64_t operation) const {
+  const program::Step& in = *steps_[step];
+  if (operation < in.operations.size()) return first_ids_[step] + operation;
+  const program::Carried& carried = in.carried[operation - in.operations.size()];
+  return first_ids_[step - carried.steps_back] + carried.operation;
+}
+
+void Player::complete(uint64_t id, int64_t now_ns) {
+  done_ns_[id] = now_ns;
+}
+
+void Player::advance(int64_t now_ns, std::vector<Submission>* out) {
+  // A thread may wait for its turn to submit.
+  for (bool again = true; again;) {
+    again = false;
+    for (size_t thread = 0; thread < threads_.size(); ++thread) again |= advance(thread, now_ns, out);
+  }
+}
+
+// The first thread decides when a step begins.
+bool Player::begin_step(size_t thread) {
+  Thread& of = threads_[thread];
+  if (thread == 0) {
+    const auto pause = knobs_.pauses_ns.find(of.step + 1);
+    if (pause != knobs_.pauses_ns.end()) of.at_ns += pause->second;
+    begins_ns_.push_back(of.at_ns);
+  } else if (begins_ns_.size() <= of.step + 1) {
+    return false;
+  }
+  ++of.step;
+  of.next = 0;
+  of.at_ns = std::max(of.at_ns, begins_ns_[of.step]);
+  return true;
+}
+
+bool Player::advance(size_t thread, int64_t now_ns, std::vector<Submission>* out) {
+  Thread& of = threads_[thread];
+  bool went_on = false;
+  while (of.step < steps_.size() && of.at_ns <= now_ns && !(thread == 0 && crashes())) {
+    const program::Step& step = *steps_[of.step];
+    if (thread >= step.threads.size() || of.next == step.threads[thread].size()) {
+      if (!begin_step(thread)) break;
+      went_on = true;
+      continue;
+    }
+    const Instruction& instruction = step.threads[thread][of.next];
+    if (instruction.kind == Instruction::Kind::kCompute) {
+      of.at_ns += std::llround(static_cast<double>(instruction.value) * knobs_.factor(of.step));
+    } else if (instruction.kind == Instruction::Kind::kSubmit) {
+      const uint64_t id = id_of(of.step, instruction.value);
+      if (id != submitted_ns_.size()) break;  // all ranks submit in the same order
+      of.at_ns = std::max(of.at_ns, submission_ns_);
+      submission_ns_ = of.at_ns;
+      submitted_ns_.push_back(now_ns);
+      lateness_ns_.push_back(now_ns - of.at_ns);
+      out->push_back({id, &step.operations[instruction.value]});
+    } else {
+      const int64_t done_ns = done_ns_[id_of(of.step, instruction.value)];
+      if (done_ns == INT64_MAX) break;
+      of.at_ns = std::max(of.at_ns, done_ns);
+    }
+    ++of.next;
+    went_on = true;
+  }
+  return went_on;
+}
+
+int64_t Player::next_ns() const {
+  int64_t next = INT64_MAX;
+  for (size_t thread = 0; thread < threads_.size(); ++thread) {
+    const Thread& of = threads_[thread];
+    if (of.step >= steps_.size() || (thread == 0 && crashes())) continue;
+    const program::Step& step = *steps_[of.step];
+    if (thread >= step.threads.size() || of.next == step.threads[thread].size()) {
+      if (thread == 0 || begins_ns_.size() > of.step + 1) next = std::min(next, of.at_ns);
+      continue;
+    }
+    const Instruction& instruction = step.threads[thread][of.next];
+    const bool waits = instruction.kind == Instruction::Kind::kWait &&
+                       done_ns_[id_of(of.step, instruction.value)] == INT64_MAX;
+    const bool waits_for_turn = instruction.kind == Instruction::Kind::kSubmit &&
+                                id_of(of.step, instruction.value) != submitted_ns_.size();
+    if (!waits && !waits_for_turn) next = std::min(next, of.at_ns);
+  }
+  return next;
+}
+
+}  // namespace netsum::ghost
