@@ -134,7 +134,6 @@ DOORS = {
         "aggregator/p4",
         "emulate",
         "emulate/ghost",
-        "src/program",
         "tools/measure",
     ],
     "torch": [API, "src/program"],

@@ -72,6 +72,8 @@ int run(int argc, char** argv) {
   commands.push_back(make_bursts_command(app));
   commands.push_back(make_compression_command(app));
   commands.push_back(make_doctor_command(app));
+  commands.push_back(make_emulate_command(app));
+  commands.push_back(make_emulate_role_command(app));
   commands.push_back(make_place_command(app));
   commands.push_back(make_plan_command(app));
   commands.push_back(make_program_command(app));

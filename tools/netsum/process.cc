@@ -108,7 +108,12 @@ Result<pid_t> start_process(const std::vector<std::string>& command, const Strea
   }
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  if (own_session) posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+  // This process may have blocked some (stop_signals.h).
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(
+      &attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | (own_session ? POSIX_SPAWN_SETSID : 0)));
   const char* program = command.front() == "netsum" ? "/proc/self/exe" : argv[0];
   pid_t pid = 0;
   int error = posix_spawnp(&pid, program, &actions, &attributes, argv.data(), environ);

@@ -23,6 +23,8 @@ std::unique_ptr<Subcommand> make_bench_command(CLI::App& root, std::string comma
 std::unique_ptr<Subcommand> make_bursts_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_compression_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_doctor_command(CLI::App& root);
+std::unique_ptr<Subcommand> make_emulate_command(CLI::App& root);
+std::unique_ptr<Subcommand> make_emulate_role_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_place_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_plan_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_program_command(CLI::App& root);

@@ -1,0 +1,173 @@
+"""netsum emulate without PyTorch: ghosts beside real ranks that sleep, knobs, and profiles that are wrong."""
+
+import json
+import signal
+import subprocess
+
+from harness import NETSUM, PATIENCE_S, CommandTest
+from rack_harness import RackCommandTest, namespaces
+
+MS = 1_000_000
+
+
+def record(rank, ranks, steps=4, compute_ms=20, count=20_000, **more):
+    """The lines of a record: in each step two all-reduces, the first beside computing."""
+    operations = [
+        {
+            "id": i,
+            "collective": "all_reduce",
+            "type": "float32",
+            "count": count,
+            "operation": "sum",
+            "root": -1,
+            "group": 0,
+            "tag": 0,
+            "submitted_ns": (i + 1) * compute_ms * MS // 2,
+            "done_ns": (i + 1) * compute_ms * MS // 2 + MS,
+            **more,
+        }
+        for i in range(2)
+    ]
+    half = ["compute", compute_ms * MS // 2]
+    thread = [half, ["submit", 0], half, ["submit", 1], ["wait", 0], ["wait", 1]]
+    header = {
+        "format": "netsum-program",
+        "version": 1,
+        "world_size": ranks,
+        "rank": rank,
+        "model": "",
+        "netsum": "0",
+        "machine": "",
+        "clock": "steady, ns",
+        "steps": steps,
+    }
+    step = {"operations": operations, "threads": [thread], "duration_ns": compute_ms * MS + MS}
+    return [header, *({"step": k, **step} for k in range(steps))]
+
+
+def write_profile(folder, ranks, recorded=None, **more):
+    for rank in range(recorded or ranks):
+        lines = "".join(json.dumps(line) + "\n" for line in record(rank, ranks, **more))
+        (folder / f"p.{rank}.jsonl").write_text(lines, encoding="ascii")
+    return folder / "p"
+
+
+def report_of(command):
+    """On a busy machine, ghosts may be late: then the run is void, and the report says so."""
+    report = json.loads(command.text("out"))
+    assert command.status == (0 if report["verdict"] == "valid" else 1), command.text("err")
+    return report
+
+
+class EmulateTest(CommandTest):
+    def emulate(self, *arguments):
+        return self.run_command("emulate", "--aggregator", self.start_aggregator().address, "--json", *arguments)
+
+    def test_ghosts_beside_a_real_rank(self, tmp_path):
+        # Rank 2 was not recorded.
+        profile = write_profile(tmp_path, 3, recorded=2)
+        report = report_of(self.emulate("--ranks", 3, "--profile", profile, "--speed", "2=0.25"))
+        assert len(report["steps"]) == 3
+        assert min(report["steps"]) >= 0.079, "a step lasts as long as that of the slowest rank"
+        assert report["ghosts"]["count"] == 2
+        assert report["ghosts"]["bytes_sent"] > 2 * 8 * 20_000 * 4, "lanes were left out"
+        assert report["waited_for"][0] | {"seconds": 0} == {
+            "rank": 2,
+            "real": False,
+            "operations": 6,
+            "share": 1,
+            "seconds": 0,
+        }
+
+    def test_a_check_against_real_ranks(self, tmp_path):
+        command = self.emulate("--ranks", 3, "--profile", write_profile(tmp_path, 3), "--check", 1)
+        check = json.loads(command.text("out"))
+        assert command.status == (0 if check["verdict"] == "same" else 1), command.text("err")
+        [steps] = check["steps"]
+        difference = steps["ghosts"] / ((steps["real"] + steps["real_again"]) / 2) - 1
+        assert abs(check["difference"]["median"] - difference) < 1e-9
+        assert check["memory_share"] < 1, "ghosts have no tensors"
+
+    def test_a_ghost_that_crashes_is_a_lost_rank(self, tmp_path):
+        profile = write_profile(tmp_path, 3)
+        command = self.emulate("--ranks", 3, "--profile", profile, "--crash", "2:2")
+        assert command.status == 3
+        assert "rank 0: " in command.text("err")
+        assert "rank 2 (127.0.0.1) disconnected without leaving" in command.text("err")
+        assert "ghost 2: crashed, as asked for" in command.text("err")
+
+    def test_what_ghosts_cannot_do(self, tmp_path):
+        for more, words in [
+            ({"collective": "all_to_all", "operation": None}, "step 0: all_to_all is between single ranks"),
+            ({"hosts": True}, "ran on the hosts"),
+            ({"collective": "sparse_all_reduce"}, "depend on the data"),
+        ]:
+            profile = write_profile(tmp_path, 2, **{name: value for name, value in more.items() if value})
+            if "operation" in more:
+                for file in tmp_path.glob("p.*.jsonl"):
+                    file.write_text(file.read_text().replace('"operation": "sum", ', ""))
+            command = self.run_command("emulate", "--ranks", 2, "--profile", profile, "--aggregator", "127.0.0.1:1")
+            assert command.status == 2, command.text("err")
+            assert words in command.text("err")
+
+    def test_bad_profiles_and_flags(self, tmp_path):
+        profile = write_profile(tmp_path, 2)
+        (tmp_path / "short.0.jsonl").write_text((tmp_path / "p.0.jsonl").read_text().rsplit("\n", 2)[0])
+        wrong = (tmp_path / "p.0.jsonl").read_text().replace('["wait", 1]', '["sleep", 1]')
+        (tmp_path / "wrong.0.jsonl").write_text(wrong)
+        for arguments, words in [
+            (["--ranks", 4, "--profile", profile], ["a job of 2 ranks, not 4", "--other-size"]),
+            (["--ranks", 2, "--profile", tmp_path / "none"], ["there is no such file"]),
+            (["--ranks", 2, "--profile", tmp_path / "short"], ["short.0.jsonl", "truncated"]),
+            (["--ranks", 2, "--profile", tmp_path / "wrong"], ["wrong.0.jsonl:2", "sleep"]),
+            (["--ranks", 2, "--real", 3, "--profile", profile], ["--real is 3"]),
+            (["--ranks", 2, "--real", 0, "--profile", profile, "--", "true"], ["no rank runs 'true'"]),
+            (["--ranks", 2, "--profile", profile, "--crash", "0:1"], ["rank 0", "real"]),
+            (["--ranks", 2, "--profile", profile, "--crash", "1:99"], ["the last step is 3"]),
+            (["--ranks", 2, "--profile", profile, "--speed", "5=2"], ["rank 5", "0 to 1"]),
+            (["--ranks", 2, "--profile", profile, "--straggler", "1=fast"], ["RANK=FACTOR:FROM:TO"]),
+        ]:
+            command = self.run_command("emulate", "--aggregator", "127.0.0.1:1", *arguments)
+            assert command.status == 2, arguments
+            for word in words:
+                assert word in command.text("err")
+
+
+class EmulateRackTest(RackCommandTest):
+    def assert_all_gone(self, command):
+        assert {name for name in namespaces() if name.startswith(f"netsum-emulate{command.process.pid}-")} == set()
+        assert list(self.folder.rglob("*.json")) == []
+
+    def test_a_rack_for_the_time_of_a_run(self, tmp_path):
+        arguments = ["--ranks", 3, "--real", 0, "--rate", "100mbit", "--profile", write_profile(tmp_path, 3)]
+        command = self.run_command("emulate", "--json", *arguments, environment=self.environment)
+        report = report_of(command)
+        assert report["ghosts"]["count"] == 3
+        assert len(report["steps"]) == 3
+        self.assert_all_gone(command)
+
+    def test_a_signal_ends_all(self, tmp_path):
+        profile = write_profile(tmp_path, 2)
+        script = ["sh", "-c", "echo started; sleep 100"]
+        emulation = self.start(
+            "emulate", "--ranks", 2, "--profile", profile, "--", *script, environment=self.environment
+        )
+        emulation.wait_for("started", name="out")
+        emulation.process.send_signal(signal.SIGINT)
+        assert emulation.end() == 3
+        assert "stopped by signal 2" in emulation.text("err")
+        self.assert_all_gone(emulation)
+
+    def test_without_privilege(self, tmp_path):
+        command = ["emulate", "--ranks", "2", "--profile", str(write_profile(tmp_path, 2))]
+        refused = subprocess.run(
+            ["setpriv", "--bounding-set", "-net_admin,-sys_admin", NETSUM, *command],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert refused.returncode == 3
+        assert "CAP_NET_ADMIN" in refused.stderr
+        assert "--aggregator HOST:PORT" in refused.stderr

@@ -1,0 +1,46 @@
+// What one process of `netsum emulate` is to do: ghosts, or a real rank without PyTorch. Passed on as a JSON file.
+#ifndef NETSUM_TOOLS_NETSUM_EMULATE_PLAN_H_
+#define NETSUM_TOOLS_NETSUM_EMULATE_PLAN_H_
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "emulate/ghost/player.h"
+#include "netsum/status.h"
+#include "src/program/program.h"
+
+namespace netsum::tool {
+
+struct EmulatePlan {
+  int ranks = 0;  // of the job
+  int real = 0;   // the first ones
+  std::string profile;
+  bool other_size = false;  // the profile may be of a job of another size
+  uint64_t steps = 0;       // whole ones; 0: as recorded
+  uint64_t seed = 1;
+  std::map<int, ghost::Knobs> knobs;              // by rank
+  std::map<int, std::chrono::milliseconds> late;  // by rank: joins this much later
+  std::map<int, std::string> network_namespaces;  // by rank; none: that of the process
+  std::string job, token;
+  std::chrono::milliseconds connect_timeout{120'000};
+
+  // Of one process:
+  std::vector<int> own_ranks;
+  bool is_real = false;
+  std::string result_path;
+};
+
+nlohmann::ordered_json to_json(const EmulatePlan& plan);
+EmulatePlan emulate_plan_from_json(const nlohmann::ordered_json& json);  // throws if malformed
+
+// The records of a profile, by rank, as of a job of plan.ranks. kInvalidArgument: there are none, one is malformed, or they are of a
+// job of another size that may not be. kUnsupported: that size does not follow from theirs.
+Result<std::vector<program::Program>> read_profile(const EmulatePlan& plan);
+
+}  // namespace netsum::tool
+
+#endif  // NETSUM_TOOLS_NETSUM_EMULATE_PLAN_H_

@@ -1,0 +1,56 @@
+// The report of `netsum emulate`.
+#ifndef NETSUM_TOOLS_NETSUM_EMULATE_REPORT_H_
+#define NETSUM_TOOLS_NETSUM_EMULATE_REPORT_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "netsum/status.h"
+#include "tools/netsum/emulate_plan.h"
+
+namespace netsum::tool {
+
+// How late 99 of 100 of the ghosts' operations may be, as a share of a step.
+inline constexpr double kMostLateness = 0.002;
+
+class EmulateReport {
+ public:
+  explicit EmulateReport(const EmulatePlan& plan) : plan_(plan) {}
+
+  // What a process of `netsum emulate-role` has written. kInvalidArgument: it is not such a file.
+  Status add_result(const std::string& path);
+  // The trace of a real rank with PyTorch (NETSUM_TRACE). kInvalidArgument: it is not one.
+  Status add_trace(int rank, const std::string& path);
+
+  // kInvalidArgument: no process has told anything, so there is nothing to report.
+  Result<nlohmann::ordered_json> to_json() const;
+
+ private:
+  // Times of the wall clock by operation; 0: not known.
+  struct Rank {
+    std::vector<int64_t> submitted_us, done_us;
+  };
+  // From the end of the last operation of a step to that of the next, in seconds. The first step sets up.
+  std::vector<double> step_seconds() const;
+  nlohmann::ordered_json waited_for() const;
+  std::vector<std::string> not_claimed() const;
+
+  const EmulatePlan plan_;
+  std::map<int, Rank> ranks_;
+  std::vector<uint64_t> first_ids_;
+  std::vector<int64_t> lateness_ns_;              // of ghosts, after the first step
+  uint64_t bytes_sent_ = 0, bytes_received_ = 0;  // of ghosts
+  double ghost_cpu_seconds_ = 0, real_cpu_seconds_ = 0;
+  uint64_t ghost_peak_bytes_ = 0, real_peak_bytes_ = 0;
+  int ghosts_ = 0, real_ = 0;
+};
+
+// What people read, from that.
+std::string report_text(const nlohmann::ordered_json& report);
+// The same as a page without scripts or files from elsewhere, with the time of each step and their distribution.
+std::string report_page(const nlohmann::ordered_json& report);
+
+}  // namespace netsum::tool
+
+#endif  // NETSUM_TOOLS_NETSUM_EMULATE_REPORT_H_
