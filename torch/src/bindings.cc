@@ -204,10 +204,13 @@ Result<std::unique_ptr<Communicator>> connect_or_join_late(const CommunicatorOpt
 }
 
 // `beside`: the group joins late.
-c10::intrusive_ptr<ProcessGroupNetsum> make_process_group(
-    int rank, int size, const c10::intrusive_ptr<c10d::Backend>& hosts,
-    const std::optional<CommunicatorOptions>& options, std::chrono::milliseconds timeout,
-    const c10::intrusive_ptr<c10d::Store>& store, const std::optional<Beside>& beside, bool without_network) {
+c10::intrusive_ptr<ProcessGroupNetsum> make_process_group(int rank, int size,
+                                                          const c10::intrusive_ptr<c10d::Backend>& hosts,
+                                                          const std::optional<CommunicatorOptions>& options,
+                                                          std::chrono::milliseconds timeout,
+                                                          const c10::intrusive_ptr<c10d::Store>& store,
+                                                          const std::optional<Beside>& beside,
+                                                          bool without_network, int real_ranks) {
   std::shared_ptr<Communicator> communicator;
   if (options) {
     auto connected = connect_or_join_late(*options, hosts, store, beside);
@@ -219,9 +222,11 @@ c10::intrusive_ptr<ProcessGroupNetsum> make_process_group(
   }
   const bool sums_only = communicator && options->verify != Verify::kPacket &&
                          (options->on_failure == FailurePolicy::kFailover || !takes_maxima(*communicator));
-  return c10::make_intrusive<ProcessGroupNetsum>(rank, size, hosts, std::move(communicator), sums_only,
-                                                 options ? options->job : std::string(), timeout, store,
-                                                 without_network);
+  auto group = c10::make_intrusive<ProcessGroupNetsum>(rank, size, hosts, std::move(communicator), sums_only,
+                                                       options ? options->job : std::string(), timeout, store,
+                                                       without_network);
+  if (real_ranks > 0) group->set_real_ranks(real_ranks);
+  return group;
 }
 
 uint64_t without_barriers(const std::map<std::string_view, uint64_t>& calls) {
@@ -338,7 +343,20 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupNetsum::split(const c10::intrusive
 
 namespace {
 
+// In place of Gloo in a group with ghosts, which refuses what would use it.
+class NoHosts : public c10d::Backend {
+ public:
+  using Backend::Backend;
+  const std::string getBackendName() const override { return "none"; }
+  void setTimeout(std::chrono::milliseconds) override {}
+  void setSequenceNumberForGroup() override {}
+  void abort() override {}
+  void shutdown() override {}
+};
+
 void bind_process_group(py::module_& module) {
+  py::class_<NoHosts, c10::intrusive_ptr<NoHosts>, c10d::Backend>(module, "NoHosts")
+      .def(py::init<int, int>(), py::arg("rank"), py::arg("size"));
   py::class_<Beside>(module, "Beside")
       .def(py::init([](c10::intrusive_ptr<ProcessGroupNetsum> group, std::vector<int> ranks) {
              return Beside{std::move(group), std::move(ranks)};
@@ -364,7 +382,8 @@ void bind_process_group(py::module_& module) {
                                                                                         "ProcessGroupNetsum")
       .def(py::init(&make_process_group), py::arg("rank"), py::arg("size"), py::arg("hosts"),
            py::arg("options"), py::arg("timeout"), py::arg("store"), py::arg("beside") = std::nullopt,
-           py::arg("without_network") = false, py::call_guard<py::gil_scoped_release>())
+           py::arg("without_network") = false, py::arg("real_ranks") = 0,
+           py::call_guard<py::gil_scoped_release>())
       .def("allreduce_identified", &ProcessGroupNetsum::allreduce_identified, py::arg("tensors"),
            py::arg("ids"), py::arg("opts"), py::arg("tag") = 0, py::call_guard<py::gil_scoped_release>())
       .def(

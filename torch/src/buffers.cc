@@ -19,6 +19,13 @@ Status check_result(const at::Tensor& tensor) {
   return {ErrorCode::kInvalidArgument, text.str()};
 }
 
+void multiply(at::Tensor* tensor, int64_t numerator, int64_t denominator) {
+  if (tensor->is_floating_point())
+    tensor->mul_(static_cast<double>(numerator) / static_cast<double>(denominator));
+  else
+    tensor->mul_(numerator).div_(denominator, "trunc");
+}
+
 }  // namespace
 
 bool is_plain(const at::Tensor& tensor) {
@@ -82,8 +89,10 @@ uint64_t Buffers::total_bytes() const {
 
 void Buffers::copy_back() {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
+  for (const auto& step : first_steps_) step();
   for (Item& item : items_) {
     if (!item.writes) continue;
+    if (numerator_ != denominator_) multiply(&item.buffer, numerator_, denominator_);
     if (divisor_ != 1) item.buffer.div_(divisor_, "trunc");
     if (!item.tensor.is_same(item.buffer)) item.tensor.copy_(item.buffer);
   }

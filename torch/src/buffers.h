@@ -40,6 +40,18 @@ class Buffers {
     must_copy_back_ = true;
   }
 
+  // Something that copy_back() does first, with the buffers.
+  void add_first_step(std::function<void()> step) {
+    first_steps_.push_back(std::move(step));
+    must_copy_back_ = true;
+  }
+
+  // copy_back() multiplies the results by `numerator` / `denominator`. Integers lose the fractions.
+  void set_ratio(int64_t numerator, int64_t denominator) {
+    numerator_ = numerator;
+    denominator_ = denominator;
+    must_copy_back_ = true;
+  }
   // copy_back() divides the results, of an integer type, and drops the fractions.
   void set_divisor(int64_t divisor) {
     divisor_ = divisor;
@@ -72,6 +84,7 @@ class Buffers {
   // Forgets all tensors.
   void clear() {
     items_.clear();
+    first_steps_.clear();
     last_step_ = nullptr;
   }
 
@@ -91,7 +104,8 @@ class Buffers {
   bool results_overlap() const;
 
   std::vector<Item> items_;
-  int64_t divisor_ = 1;
+  int64_t numerator_ = 1, denominator_ = 1, divisor_ = 1;
+  std::vector<std::function<void()>> first_steps_;
   std::function<void()> last_step_;
   bool must_copy_back_ = false;
 };

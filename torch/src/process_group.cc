@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <string_view>
@@ -47,6 +48,7 @@ ProcessGroupNetsum::ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c1
       job_(std::move(job)),
       sums_only_(sums_only),
       without_network_(without_network),
+      real_ranks_(size),
       context_(std::make_shared<GroupContext>(rank, size, communicator, store_)),
       communicator_(std::move(communicator)) {
   init();
@@ -166,6 +168,7 @@ std::shared_ptr<Communicator> ProcessGroupNetsum::require_healthy(const char* op
 
 c10d::Backend& ProcessGroupNetsum::hosts(const char* operation) {
   require_healthy(operation);
+  if (has_ghosts()) refuse_beside_ghosts(operation, "needs the hosts of all ranks");
   ++sequence_;
   const std::lock_guard lock(mutex_);
   ++calls_.hosts[operation];
@@ -176,9 +179,22 @@ std::chrono::milliseconds ProcessGroupNetsum::timeout_or_default(std::chrono::mi
   return timeout == c10d::kUnsetTimeout ? options_->timeout : timeout;
 }
 
+void ProcessGroupNetsum::refuse_beside_ghosts(const char* operation, const std::string& why) const {
+  throw BackendError(
+      std::string(operation) + " on rank " + std::to_string(getRank()) + " of " + std::to_string(getSize()),
+      {ErrorCode::kUnsupported,
+       "this call " + why + ", but ranks " + std::to_string(real_ranks_) + " to " +
+           std::to_string(getSize() - 1) +
+           " are ghosts of `netsum emulate`, which take part in collectives of dense tensors in the network "
+           "and have no data: leave it out of the emulated script, or make a real rank its source"});
+}
+
 int ProcessGroupNetsum::checked_root(const Call& call, int64_t root) const {
   TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "netsum ", call.name, ": invalid root rank: ", root,
                     " in a group of ", getSize(), " ranks");
+  const bool sends = call.type == c10d::OpType::BROADCAST || call.type == c10d::OpType::SCATTER;
+  if (sends && root >= real_ranks_)
+    refuse_beside_ghosts(call.name, "has its data from rank " + std::to_string(root));
   return static_cast<int>(root);
 }
 
@@ -192,6 +208,8 @@ c10::intrusive_ptr<CollectiveWork> ProcessGroupNetsum::begin(const Call& call, B
                   .world_size = getSize(),
                   .operator_name = reduction.operator_name};
   if (reduction.divides) buffers.set_divisor(getSize());
+  const bool adds = reduction.options.op == ReduceOp::kSum || reduction.options.op == ReduceOp::kAvg;
+  if (has_ghosts() && !reduction.operator_name.empty() && adds) buffers.set_ratio(getSize(), real_ranks_);
   if (const Status refusal = buffers.prepare(reduction.factor); !refusal.ok())
     throw BackendError(id.to_string(), refusal);
   {
@@ -263,6 +281,16 @@ void ProcessGroupNetsum::record(HostWork& work, const Call& call, uint64_t bytes
   work.recorded().submit(
       recorded_,
       {.collective = host_collective(call.name), .type = DataType::kByte, .count = bytes, .on_hosts = true});
+}
+
+void ProcessGroupNetsum::fill_parts_of_ghosts(CollectiveWork* work,
+                                              const std::vector<BufferView>& views) const {
+  if (!has_ghosts()) return;
+  const void* const own = views[static_cast<size_t>(getRank())].input;
+  for (size_t r = static_cast<size_t>(real_ranks_); r < views.size(); ++r) {
+    if (views[r].output == nullptr || views[r].bytes == 0) continue;
+    work->buffers().add_first_step([own, part = views[r]] { std::memcpy(part.output, own, part.bytes); });
+  }
 }
 
 WorkPtr ProcessGroupNetsum::follow(c10::intrusive_ptr<CollectiveWork> work,

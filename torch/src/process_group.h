@@ -59,6 +59,12 @@ class ProcessGroupNetsum : public c10d::Backend {
                      bool without_network = false);
   ~ProcessGroupNetsum() override;
 
+  // The ranks from `real` on are ghosts (`netsum emulate`), which send zeros. Results are then as if each ghost held what the real
+  // ranks hold on average: sums are multiplied, and the parts of ghosts are copies of this rank's. What would need the data
+  // or the hosts of a ghost is refused. To be called before the first operation.
+  void set_real_ranks(int real) { real_ranks_ = real; }
+  bool has_ghosts() const { return real_ranks_ < getSize(); }
+
   // Null after shutdown(), and if all operations use the hosts.
   std::shared_ptr<Communicator> communicator() const;
   // After shutdown(): the last ones before it.
@@ -214,12 +220,13 @@ class ProcessGroupNetsum : public c10d::Backend {
   }
 
   std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout) const;
-  // Throws ValueError if there is no such rank.
+  // Throws ValueError if there is no such rank, and kUnsupported if it is to send and is a ghost.
   int checked_root(const Call& call, int64_t root) const;
 
   bool reaches_network(const std::shared_ptr<Communicator>& communicator) const {
     return communicator || without_network_;
   }
+  [[noreturn]] void refuse_beside_ghosts(const char* operation, const std::string& why) const;
 
   // A call in the network: counts it, prepares the buffers, and throws if they cannot be used. The operations then use
   // CollectiveWork::buffers().
@@ -231,6 +238,8 @@ class ProcessGroupNetsum : public c10d::Backend {
   void record(CollectiveWork& work, program::Collective collective, std::span<const BufferView> tensors,
               uint32_t tag, int root = -1);
   void record(HostWork& work, const Call& call, uint64_t bytes);
+  // Of a call that gathers the parts `views`.
+  void fill_parts_of_ghosts(CollectiveWork* work, const std::vector<BufferView>& views) const;
   // Ends `work` when the operations have ended.
   c10::intrusive_ptr<c10d::Work> follow(c10::intrusive_ptr<CollectiveWork> work,
                                         const std::vector<Work>& operations);
@@ -261,6 +270,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   const std::string job_;
   const bool sums_only_;
   const bool without_network_;
+  int real_ranks_;
   std::atomic<uint64_t> sequence_{0};
   const std::shared_ptr<GroupContext> context_;
   CompletionThread completion_;

@@ -315,6 +315,7 @@ WorkPtr ProcessGroupNetsum::all_gather_lists(Communicator* communicator, const C
                        .output = work->buffers().output(parts[i][r].output),
                        .bytes = work->buffers().bytes(parts[i][r].output)});
     }
+    fill_parts_of_ghosts(work.get(), views);
     const CollectiveOptions options = move_options(inputs[i], timeout_or_default(timeout));
     record(*work, program::Collective::kAllGather, views, options.tag);
     if (communicator)
@@ -379,6 +380,7 @@ WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator* communicator, const Ca
     for (size_t r = 0; r < views.size(); ++r)
       views[r] = {.input = nullptr, .output = output + r * bytes, .bytes = bytes};
     views[own].input = in_place[i] ? views[own].output : work->buffers().input(pairs[i].input);
+    fill_parts_of_ghosts(work.get(), views);
     const CollectiveOptions options = move_options(inputs[i], timeout_or_default(timeout), tag);
     record(*work, program::Collective::kAllGather, views, options.tag);
     if (communicator)
@@ -418,6 +420,7 @@ WorkPtr ProcessGroupNetsum::gather(std::vector<Tensors>& outputs, Tensors& input
                      .output = receives ? work->buffers().output(parts[r].output) : nullptr,
                      .bytes = inputs[0].nbytes()});
   }
+  fill_parts_of_ghosts(work.get(), views);
   const CollectiveOptions options = move_options(inputs[0], timeout_or_default(opts.timeout));
   record(*work, program::Collective::kGather, views, options.tag, root);
   if (!comm && receives) repeat_own_part(views, own);

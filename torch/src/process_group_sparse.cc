@@ -22,6 +22,8 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 constexpr Call kSparseAllReduce{c10d::OpType::ALLREDUCE, "all_reduce", "netsum:sparse_all_reduce"};
 constexpr Call kDenseAllReduce{c10d::OpType::ALLREDUCE, "sparse_all_reduce", "netsum:sparse_all_reduce"};
 
+constexpr const char* kDependsOnData = "sends packets that depend on the data of all ranks";
+
 // The type in which values are reduced. Complex numbers are pairs of float32; bools are 0 and 1.
 at::ScalarType reduced_type(at::ScalarType type) {
   if (type == at::kComplexFloat) return at::kFloat;
@@ -149,6 +151,7 @@ bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors) {
 
 WorkPtr ProcessGroupNetsum::all_reduce_rows(Communicator& communicator, at::Tensor& tensor,
                                             const c10d::AllreduceOptions& opts) {
+  if (has_ghosts()) refuse_beside_ghosts(kSparseAllReduce.name, kDependsOnData);
   TORCH_CHECK_VALUE(
       tensor.scalar_type() != at::kComplexDouble,
       "netsum all_reduce: sparse tensors of complex128 are not supported (Gloo would leave them as they "
@@ -177,6 +180,7 @@ WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMo
                                               uint64_t id, const c10d::AllreduceOptions& opts,
                                               std::function<void(const SparseStats&)> on_sent, uint32_t tag) {
   const auto comm = require_healthy(kDenseAllReduce.name);
+  if (has_ghosts()) refuse_beside_ghosts(kDenseAllReduce.name, kDependsOnData);
   TORCH_CHECK_VALUE(unit > 0, "netsum sparse_all_reduce: unit is ", unit,
                     "; it must be at least one element");
   Tensors tensors = {tensor};

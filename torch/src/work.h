@@ -62,6 +62,7 @@ class CollectiveWork : public c10d::Work {
 
   const Buffers& buffers() const { return buffers_; }
   RecordedCall& recorded() { return recorded_; }
+  Buffers& buffers() { return buffers_; }
 
   // To be called before callbacks call end_on_engine().
   void set_operations(const std::vector<netsum::Work>& operations) {

@@ -13,10 +13,11 @@ import time
 import torch.distributed as dist
 
 import torch
-from netsum.torch import _record, _rendezvous
+from netsum.torch import _emulation, _record, _rendezvous
 from netsum.torch._C import Beside, OwnKeysStore, ProcessGroupNetsum
 
 _logger = logging.getLogger("netsum")
+_emulated = _emulation.enter()
 _exit_hook_pid = None
 # How long a script that ends waits for operations in flight, of which other ranks may need the results.
 _FLUSH_S = 30.0
@@ -70,6 +71,10 @@ def _default_backend():
 
 def _make(store, rank, size, name, timeout, beside=None):
     """`beside`: the default group. The new one then joins its job late: when an operation pays for it."""
+    if _emulated:
+        backend = _emulation.make_group(_emulated, store, rank, size, timeout)
+        _leave_at_exit()
+        return backend
     keys = OwnKeysStore("netsum", store)
     store = _rendezvous.fresh_store(keys, rank, size, timeout)
     with _rendezvous.sharing_errors(store, rank, size):
@@ -181,6 +186,8 @@ def _set_pg_timeout(timeout, group=None):
 @functools.wraps(_create_store)
 def _create_c10d_store(*args, **kwargs):
     """Without this, signals do not interrupt init_process_group() while it waits for the other ranks."""
+    if _emulated:
+        return _emulation.create_store()
     return _rendezvous.interruptible(_create_store, *args, **kwargs)
 
 

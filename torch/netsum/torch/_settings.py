@@ -1,8 +1,12 @@
 """Reads netsum's environment variables (docs/options.md). No other module reads them."""
 
+import dataclasses
+import json
 import os
 
 from netsum.torch import _C
+
+_EMULATION = "NETSUM_EMULATION"
 
 
 def from_environment(environ=os.environ):
@@ -16,3 +20,25 @@ def from_environment(environ=os.environ):
 def record_path(environ=os.environ):
     """Returns the prefix of the files to which NETSUM_RECORD records (docs/emulation.md), or "" if it is not set."""
     return environ.get("NETSUM_RECORD", "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Emulation:
+    """The job of `netsum emulate` that this process is a real rank of."""
+
+    ranks: int
+    real: int  # the first ones; the others are ghosts
+    rank: int
+    job: str
+    token: str = dataclasses.field(repr=False)
+
+
+def emulation(environ=os.environ):
+    """Returns the Emulation that `netsum emulate` has put into `environ`, or None. Raises ValueError for anything else there."""
+    text = environ.get(_EMULATION, "")
+    if not text:
+        return None
+    try:
+        return Emulation(**json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{_EMULATION} is for `netsum emulate` alone, which has not written this: unset it") from error
