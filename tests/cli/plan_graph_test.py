@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
-from harness import CommandTest
+from harness import CommandTest, clean_environment
 
 SEED = int(os.environ.get("NETSUM_SIM_SEED", "20261128"))
 UNIT = 1000  # bit/s, the lowest rate of a file
@@ -425,3 +425,36 @@ class PlanGraphTest(CommandTest):
         ):
             assert self.run_command("plan", *flags).status == 2
         assert "no host 'leaf0'" in self.plan(tmp_path, RACKS, "--broadcast", "leaf0").text("err")
+
+    @pytest.mark.soak
+    def test_commands_run_the_trees(self, tmp_path):
+        hosts = [f"127.{7 + os.getpid() % 200}.1.{number}" for number in range(1, 5)]
+        text = (
+            f"hosts: [{', '.join(f'{{name: {host}}}' for host in hosts)}]\nswitches: [{{name: s, count: 2}}]\nlinks:\n"
+        )
+        text += "".join(f"  - {{between: [{host}, s{i // 2}], rate: 100M}}\n" for i, host in enumerate(hosts))
+        printed = self.plan(tmp_path, text + "  - {between: [s0, s1], rate: 50M}\n", "--export", "commands")
+        assert printed.status == 0, printed.text("err")
+        lines = [line.split(": ", 1) for line in printed.text("out").splitlines() if not line.startswith("#")]
+        aggregators = [(host, what.split()[1:]) for host, what in lines if what.startswith("netsum ")]
+        environments = [dict(one.split("=") for one in what.split()) for _, what in lines[len(aggregators) :]]
+        assert [host for host, _ in lines[len(aggregators) :]] == hosts and len(aggregators) > 1
+        for host, arguments in aggregators:
+            assert arguments[arguments.index("--listen") + 1].startswith(host)
+            self.start(*arguments).wait_for("ready:", name="out")
+        ranks = [
+            self.start(
+                *("bench", "allreduce", "--rank", rank, "--world-size", 4, "--bytes", "256Ki", "--json"),
+                environment=clean_environment(**environment),
+            )
+            for rank, environment in enumerate(environments)
+        ]
+        for rank in ranks:
+            assert rank.end() == 0, rank.text("err")
+            report = json.loads(rank.text("out"))
+            assert report["verified"] and "below" in ranks[0].text("out")
+
+    def test_commands_of_a_broadcast(self, tmp_path):
+        refused = self.plan(tmp_path, RACKS, "--export", "commands", "--broadcast", "gpu0")
+        assert refused.status == 2
+        refused.wait_for("aggregators sum; leave out --broadcast")

@@ -3,8 +3,10 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
+import time
 
 import pytest
 from harness import NETSUM, PATIENCE_S
@@ -183,6 +185,21 @@ class RackTopologyTest(RackCommandTest):
             assert packets("leaf0", "eth0") - before >= more
             assert more or packets("leaf0", "eth0") == before
         assert {link["id"]: link["up"] for link in self.status()["links"]}["gpu0>leaf0"]
+
+    @pytest.mark.soak
+    def test_an_aggregator_of_a_tree_that_dies_ends_the_job_on_every_rank(self):
+        self.up_with(RACKS, "--trees")
+        top, below = self.status()["aggregators"]
+        ranks = [self.start_rank(w, 4, "--bytes", "1Mi", "--iterations", 100000) for w in range(4)]
+        deadline = time.monotonic() + PATIENCE_S
+        while "job running" not in pathlib.Path(top["log"]).read_text(encoding="utf-8"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(below["pid"], signal.SIGKILL)
+        for rank in ranks:
+            assert rank.end() == 3
+            rank.wait_for("_lost: ")
+        ranks[0].wait_for(f"aggregator_lost: lost the aggregator at {below['address']}")
 
     @pytest.mark.soak
     def test_what_a_failed_start_leaves_is_taken_away(self):

@@ -80,8 +80,7 @@ class GraphParser : PlanYaml {
     for (const std::string& own : entry(node)) {
       const size_t vertex = add(node, name(node), own, plan::VertexKind::kSwitch);
       if (!sums) continue;
-      // The name cannot be in the file.
-      const size_t inside = graph_.add(own + " (sums)", plan::VertexKind::kAggregator, sum_rate(node));
+      const size_t inside = graph_.add(own + kInSwitch, plan::VertexKind::kAggregator, sum_rate(node));
       graph_.vertices[inside].line = node.Mark().line + 1;
       graph_.link(vertex, inside, plan::kUnlimited);
     }

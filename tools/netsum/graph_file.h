@@ -11,6 +11,9 @@
 
 namespace netsum::tool {
 
+// Follows the switch's name in that of an aggregator inside a switch. No name in the file has it.
+inline constexpr const char* kInSwitch = " (sums)";
+
 // Throws UsageError (flags.h), whose message starts with "file:line: ".
 plan::Graph parse_graph(const YAML::Node& root, const std::string& file);
 

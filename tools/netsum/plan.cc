@@ -28,6 +28,7 @@ constexpr char kExamples[] =
     "  netsum plan cluster.yaml --json | jq '.cases[-1].weights'\n"
     "  netsum plan graph.yaml --html plan.html               trees for a network of any shape, drawn\n"
     "  netsum plan graph.yaml --export dot | dot -Tsvg       the same by Graphviz\n"
+    "  netsum plan graph.yaml --export commands              how to run them with aggregators\n"
     "  netsum plan graph.yaml --broadcast gpu0\n"
     "  netsum plan graph.yaml --judge trees.xml              trees of ForestColl against the bound\n"
     "  netsum plan graph.yaml --export msccl > trees.xml     the same for GPUs, by MSCCL\n"
@@ -88,8 +89,9 @@ class PlanCommand : public Subcommand {
         app_->add_flag("--bound", graph_.bound, "Of a graph: compute bounds only, without trees");
     app_->add_option(
             "--export", graph_.format,
-            "Of a graph: print the trees as dot (Graphviz), forestcoll (XML) or msccl (XML) instead,\n"
-            "or write chakra:PREFIX, a trace for each rank")
+            "Of a graph: print the trees as dot (Graphviz), forestcoll (XML), msccl (XML) or commands\n"
+            "(the aggregators to start, and the ranks' environment) instead, or write chakra:PREFIX,\n"
+            "a trace for each rank")
         ->check(check_format)
         ->excludes(bound);
     app_->add_option(

@@ -12,6 +12,7 @@
 #include "tools/netsum/forest_xml.h"
 #include "tools/netsum/graph_report.h"
 #include "tools/netsum/msccl_xml.h"
+#include "tools/netsum/rack_graph_trees.h"
 
 namespace netsum::tool {
 namespace {
@@ -73,9 +74,9 @@ plan::Schedule schedule_of(const GraphReport& report) {
 }  // namespace
 
 std::string check_format(const std::string& format) {
-  if (format == "dot" || format == "forestcoll" || format == "msccl") return "";
+  if (format == "dot" || format == "forestcoll" || format == "msccl" || format == "commands") return "";
   if (format.starts_with(kChakra) && format.size() > kChakra.size()) return "";
-  return "'" + format + "' is none of dot, forestcoll, msccl, chakra:PREFIX";
+  return "'" + format + "' is none of dot, forestcoll, msccl, commands, chakra:PREFIX";
 }
 
 std::optional<int> judge_program(const std::string& file, bool json) {
@@ -135,6 +136,9 @@ int plan_graph(plan::Graph graph, const GraphFlags& flags, bool json, const std:
     std::printf("%s", forest_xml(report.graph, report.plan).c_str());
   } else if (flags.format == "msccl") {
     std::printf("%s", msccl_xml(schedule_of(report), "netsum_trees").c_str());
+  } else if (flags.format == "commands") {
+    if (broadcast) throw UsageError("--export commands: aggregators sum; leave out --broadcast");
+    std::printf("%s", tree_commands(report.graph, value_of(rack_trees(report.plan))).c_str());
   } else if (!flags.format.empty()) {
     const std::string prefix = flags.format.substr(kChakra.size());
     if (const int status = write_chakra(schedule_of(report), prefix, flags.gradient); status != kExitOk)

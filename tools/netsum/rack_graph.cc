@@ -106,6 +106,21 @@ std::optional<size_t> RackTree::parent(size_t vertex) const {
   return std::nullopt;
 }
 
+std::optional<size_t> RackTree::joins_at(size_t rank) const {
+  const std::vector<size_t> all = inner();
+  return std::find(all.begin(), all.end(), rank) != all.end() ? std::optional(rank) : parent(rank);
+}
+
+std::vector<std::string> RackTree::arguments(size_t vertex,
+                                             const std::function<std::string(size_t)>& address_of) const {
+  std::vector<std::string> found = {
+      "aggregator", "--listen",    address_of(vertex), "--cores",
+      "1",          "--in-switch", "--sum-rate",       format_rate(static_cast<uint64_t>(rate_bits))};
+  if (const std::optional<size_t> above = parent(vertex))
+    found.insert(found.end(), {"--parent", address_of(*above)});
+  return found;
+}
+
 Status check_rack_graph(const plan::Graph& graph, const std::string& file) {
   for (const plan::Arc& arc : graph.arcs) {
     if (arc.rate == plan::kUnlimited || arc.rate <= kMostLinkRate) continue;

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -36,6 +37,12 @@ struct RackTree {
 
   std::vector<size_t> inner() const;                  // the root first, each after its parent
   std::optional<size_t> parent(size_t vertex) const;  // nothing: the root, or not in the tree
+  // Where a rank joins: at its own aggregator, if it sums for others.
+  std::optional<size_t> joins_at(size_t rank) const;
+  // Of the aggregator at an inner vertex, for `netsum`. The share planner of a job has no part in links that several trees
+  // use. So each tree's aggregators declare what the plan gives it, and the job's shares become those of the plan.
+  std::vector<std::string> arguments(size_t vertex,
+                                     const std::function<std::string(size_t)>& address_of) const;
 };
 
 struct RackGraph {

@@ -168,38 +168,21 @@ std::vector<RackService> RackPlan::graph_services() const {
   return services;
 }
 
-// The share planner of the job has no part in links that several trees use. So each tree's aggregators declare what the plan
-// gives it, and the job's shares become those of the plan.
 RackService RackPlan::tree_service(size_t tree, size_t vertex) const {
-  const RackTree& of = options_.graph->trees[tree];
+  const auto address = [&](size_t at) { return service_address(tree, at); };
   const RackNode& node = node_at(vertex);
   RackService service{.id = fmt::format("{}-t{}", node.id, tree),
                       .node = node.id,
-                      .address = service_address(tree, vertex),
-                      .arguments = {}};
-  service.arguments = {"aggregator",
-                       "--listen",
-                       service.address,
-                       "--mtu",
-                       std::to_string(options_.mtu),
-                       "--cores",
-                       "1",
-                       "--in-switch",
-                       "--sum-rate",
-                       format_rate(static_cast<uint64_t>(of.rate_bits))};
-  if (const std::optional<size_t> parent = of.parent(vertex))
-    service.arguments.insert(service.arguments.end(), {"--parent", service_address(tree, *parent)});
+                      .address = address(vertex),
+                      .arguments = options_.graph->trees[tree].arguments(vertex, address)};
+  service.arguments.insert(service.arguments.end(), {"--mtu", std::to_string(options_.mtu)});
   return service;
 }
 
-// A rank that sums for others joins at its own aggregator.
 std::string RackPlan::tree_aggregators_for(const RackNode& node) const {
   std::string list;
   for (size_t tree = 0; tree < options_.graph->trees.size(); ++tree) {
-    const RackTree& of = options_.graph->trees[tree];
-    const std::vector<size_t> inner = of.inner();
-    const bool sums = std::find(inner.begin(), inner.end(), node.vertex) != inner.end();
-    const std::optional<size_t> at = sums ? std::optional(node.vertex) : of.parent(node.vertex);
+    const std::optional<size_t> at = options_.graph->trees[tree].joins_at(node.vertex);
     if (at) list += (list.empty() ? "" : ",") + service_address(tree, *at);
   }
   return list;

@@ -190,9 +190,9 @@ TEST(RackTrees, EachInnerVertexSumsBelowItsParent) {
   plan::Graph graph;
   for (const char* name : {"a", "b", "c", "d"}) graph.add(name, VertexKind::kRank);
   for (size_t i = 0; i < 4; ++i) graph.link(i, (i + 1) % 4, 3'000'000);
-  const GraphRoutes routes(graph);
   plan::TreePlan planned = *plan_trees(graph, plan::TreeCollective::kAllReduce);
-  const std::vector<RackTree> trees = *rack_trees(routes, &planned);
+  ASSERT_TRUE(use_routes(GraphRoutes(graph), &planned).ok());
+  const std::vector<RackTree> trees = *rack_trees(planned);
   ASSERT_FALSE(trees.empty());
   int64_t sum = 0;
   for (const RackTree& tree : trees) sum += tree.rate_bits;
@@ -239,15 +239,48 @@ TEST(RackTrees, TimeIsThatOfTheRoutes) {
   }
   plan::TreePlan planned = *plan_trees(graph, plan::TreeCollective::kAllReduce);
   EXPECT_EQ(planned.time, plan::Fraction(1, 100));
-  ASSERT_TRUE(rack_trees(GraphRoutes(graph), &planned).ok());
+  ASSERT_TRUE(use_routes(GraphRoutes(graph), &planned).ok());
   EXPECT_EQ(planned.time, plan::Fraction(1, 50));
+}
+
+TEST(RackTrees, WhatAggregatorsCannotRun) {
+  plan::TreePlan planned;
+  planned.period = plan::kMaxPlaces + 1;
+  planned.time = 1;
+  planned.trees.assign(planned.period, plan::Tree{.root = 0, .edges = {{1, 0, {}, {}}}, .weight = 1});
+  EXPECT_EQ(rack_trees(planned).status().code(), ErrorCode::kResourceExhausted);
+  planned.trees.resize(1);
+  ASSERT_TRUE(rack_trees(planned).ok());
+  // A chain: the last vertex has no aggregator.
+  for (size_t i = 1; i < plan::kMaxLevels; ++i) planned.trees.front().edges.push_back({i + 1, i, {}, {}});
+  EXPECT_TRUE(rack_trees(planned).ok());
+  planned.trees.front().edges.push_back({plan::kMaxLevels + 1, plan::kMaxLevels, {}, {}});
+  EXPECT_EQ(rack_trees(planned).status().code(), ErrorCode::kResourceExhausted);
+}
+
+TEST(RackTrees, Commands) {
+  plan::Graph graph;
+  for (const char* name : {"a", "b"}) graph.add(name, VertexKind::kRank);
+  graph.add("leaf", VertexKind::kSwitch);
+  graph.add("leaf (sums)", VertexKind::kAggregator);
+  const std::vector<RackTree> trees = {{.root = 3, .edges = {{0, 3}, {1, 3}}, .rate_bits = 5'000'000},
+                                       {.root = 1, .edges = {{3, 1}, {0, 3}}, .rate_bits = 2'500'000}};
+  EXPECT_EQ(
+      tree_commands(graph, trees),
+      "# On each host, aggregators: parents first.\n"
+      "leaf: netsum aggregator --listen leaf:5151 --cores 1 --in-switch --sum-rate 5mbit\n"
+      "b: netsum aggregator --listen b:5152 --cores 1 --in-switch --sum-rate 2.5mbit\n"
+      "leaf: netsum aggregator --listen leaf:5152 --cores 1 --in-switch --sum-rate 2.5mbit --parent b:5152\n"
+      "# The environment of each rank:\n"
+      "a: NETSUM_HIERARCHY=1 NETSUM_AGGREGATOR=leaf:5151,leaf:5152\n"
+      "b: NETSUM_HIERARCHY=1 NETSUM_AGGREGATOR=leaf:5151,b:5152\n");
 }
 
 TEST(RackTrees, OneRankHasNone) {
   plan::Graph graph;
   graph.add("a", VertexKind::kRank);
-  plan::TreePlan planned = *plan_trees(graph, plan::TreeCollective::kAllReduce);
-  EXPECT_EQ(rack_trees(GraphRoutes(graph), &planned).status().code(), ErrorCode::kInvalidArgument);
+  const plan::TreePlan planned = *plan_trees(graph, plan::TreeCollective::kAllReduce);
+  EXPECT_EQ(rack_trees(planned).status().code(), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "tools/netsum/rack_graph_trees.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -7,7 +9,9 @@
 #include "src/base/text.h"
 #include "src/plan/topology.h"
 #include "tools/netsum/flags.h"
+#include "tools/netsum/graph_file.h"
 #include "tools/netsum/plan_file.h"
+#include "tools/netsum/rack_plan.h"
 
 namespace netsum::tool {
 namespace {
@@ -25,14 +29,7 @@ size_t levels_of(const RackTree& tree) {
 
 }  // namespace
 
-Result<std::vector<RackTree>> rack_trees(const GraphRoutes& routes, plan::TreePlan* plan) {
-  if (plan->trees.empty())
-    return Status(ErrorCode::kInvalidArgument, "one rank has nothing to sum with; leave out --trees");
-  if (plan->trees.size() > plan::kMaxPlaces) {
-    return Status(ErrorCode::kResourceExhausted,
-                  "the plan has " + std::to_string(plan->trees.size()) + " trees, and a job uses at most " +
-                      std::to_string(plan::kMaxPlaces) + "; leave out --trees");
-  }
+Status use_routes(const GraphRoutes& routes, plan::TreePlan* plan) {
   // An aggregator inside a switch sends by the switch.
   const auto add_inside = [&](size_t from, size_t to, std::vector<size_t>* way) {
     const std::vector<plan::Arc>& arcs = routes.graph().arcs;
@@ -49,26 +46,62 @@ Result<std::vector<RackTree>> rack_trees(const GraphRoutes& routes, plan::TreePl
     if (last != to) add_inside(last, to, &arcs);
     return arcs;
   };
-  std::vector<RackTree> trees;
   for (plan::Tree& tree : plan->trees) {
-    trees.push_back({.root = tree.root, .edges = {}});
     for (plan::TreeEdge& edge : tree.edges) {
-      trees.back().edges.emplace_back(edge.child, edge.parent);
       edge.up = way(edge.child, edge.parent);
       edge.down = way(edge.parent, edge.child);
     }
+  }
+  return measure(routes.graph(), plan);
+}
+
+Result<std::vector<RackTree>> rack_trees(const plan::TreePlan& plan) {
+  if (plan.trees.empty()) return Status(ErrorCode::kInvalidArgument, "one rank has nothing to sum with");
+  if (plan.trees.size() > plan::kMaxPlaces) {
+    return Status(ErrorCode::kResourceExhausted, "the plan has " + std::to_string(plan.trees.size()) +
+                                                     " trees, and a job uses " +
+                                                     std::to_string(plan::kMaxPlaces) + " at most");
+  }
+  std::vector<RackTree> trees;
+  for (const plan::Tree& tree : plan.trees) {
+    const double share = static_cast<double>(tree.weight) / plan.period;
+    trees.push_back({.root = tree.root,
+                     .edges = {},
+                     .rate_bits = std::max<int64_t>(std::llround(plan::kMinRateBps),
+                                                    std::llround(share / plan.time.to_double()))});
+    for (const plan::TreeEdge& edge : tree.edges) trees.back().edges.emplace_back(edge.child, edge.parent);
     if (levels_of(trees.back()) <= plan::kMaxLevels) continue;
     return Status(ErrorCode::kResourceExhausted, "a tree of the plan has more than " +
                                                      std::to_string(plan::kMaxLevels) +
-                                                     " aggregators below each other; leave out --trees");
-  }
-  if (const Status status = measure(routes.graph(), plan); !status.ok()) return status;
-  for (size_t i = 0; i < trees.size(); ++i) {
-    const double share = static_cast<double>(plan->trees[i].weight) / plan->period;
-    trees[i].rate_bits =
-        std::max<int64_t>(std::llround(plan::kMinRateBps), std::llround(share / plan->time.to_double()));
+                                                     " aggregators below each other");
   }
   return trees;
+}
+
+std::string tree_commands(const plan::Graph& graph, const std::vector<RackTree>& trees) {
+  const auto host = [&](size_t vertex) {
+    const std::string& name = graph.vertices[vertex].name;
+    return printable(name.substr(0, name.find(kInSwitch)));
+  };
+  std::string text = "# On each host, aggregators: parents first.\n", ranks;
+  for (size_t tree = 0; tree < trees.size(); ++tree) {
+    const auto address = [&](size_t vertex) {
+      return fmt::format("{}:{}", host(vertex), kRackControlPort + tree);
+    };
+    for (const size_t vertex : trees[tree].inner()) {
+      text += fmt::format("{}: netsum {}\n", host(vertex),
+                          fmt::join(trees[tree].arguments(vertex, address), " "));
+    }
+  }
+  text += "# The environment of each rank:\n";
+  for (const size_t rank : graph.ranks()) {
+    std::vector<std::string> addresses;
+    for (size_t tree = 0; tree < trees.size(); ++tree)
+      addresses.push_back(fmt::format("{}:{}", host(*trees[tree].joins_at(rank)), kRackControlPort + tree));
+    text +=
+        fmt::format("{}: NETSUM_HIERARCHY=1 NETSUM_AGGREGATOR={}\n", host(rank), fmt::join(addresses, ","));
+  }
+  return text;
 }
 
 RackGraph load_rack_graph(const std::string& file, bool trees) {
@@ -90,8 +123,9 @@ RackGraph load_rack_graph(const std::string& file, bool trees) {
   Result<plan::TreePlan> plan = plan_trees(rack.graph, plan::TreeCollective::kAllReduce);
   if (!plan.ok()) refuse(plan.status());
   const plan::Fraction planned = plan->time;
-  Result<std::vector<RackTree>> made = rack_trees(GraphRoutes(rack.graph), &*plan);
-  if (!made.ok()) refuse(made.status());
+  if (const Status status = use_routes(GraphRoutes(rack.graph), &*plan); !status.ok()) refuse(status);
+  Result<std::vector<RackTree>> made = rack_trees(*plan);
+  if (!made.ok()) throw UsageError(file + ": --trees: " + made.status().message());
   if (plan->time > planned) {
     std::fprintf(
         stderr,

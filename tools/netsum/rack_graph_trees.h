@@ -9,9 +9,15 @@
 
 namespace netsum::tool {
 
-// The trees of a plan, if aggregators can run them. The ways of its edges, its loads and its time become those of the
-// rack's routes. kResourceExhausted, kInvalidArgument.
-Result<std::vector<RackTree>> rack_trees(const GraphRoutes& routes, plan::TreePlan* plan);
+// The ways of the plan's edges, its loads and its time become those of the rack's routes.
+Status use_routes(const GraphRoutes& routes, plan::TreePlan* plan);
+
+// The trees of a plan, if aggregators can run them. kResourceExhausted, kInvalidArgument.
+Result<std::vector<RackTree>> rack_trees(const plan::TreePlan& plan);
+
+// For a person: which aggregators to start on which hosts, and the environment of each rank. The names of vertices are
+// those of hosts.
+std::string tree_commands(const plan::Graph& graph, const std::vector<RackTree>& trees);
 
 // A topology file as a rack can be made of it; `trees`: with those that `netsum plan` computes. Throws UsageError
 // (flags.h).
