@@ -15,14 +15,14 @@ import check_main
 CEILINGS = {
     "lines of README.md": 84,
     "pages of Markdown": 22,
-    "words in Markdown": 63_000,
+    "words in Markdown": 61_600,
     "phrases to avoid, per 1000 words of Markdown": 1.0,
-    "named types in production": 830,
+    "named types in production": 820,
 }
 PAGE_LINES = 250
 # Longer: the protocol; commands, settings and methods that are looked up; the tutorial with all that it prints; tables that programs write.
 LONG_PAGES = {
-    "docs/command.md": 258,
+    "docs/command.md": 260,
     "docs/compression.md": 272,
     "docs/pytorch.md": 381,
     "docs/results.md": 348,
