@@ -90,9 +90,9 @@ std::vector<RackBatch> RackPlan::graph_batches() const {
       const std::string own = interface_to(node.vertex, other);
       const int64_t rate = link.a == node.vertex ? link.a_to_b : link.b_to_a;
       if (link.a == node.vertex) {
-        making.lines.push_back("link add " + own + mtu + " type veth peer name " +
-                               interface_to(other, node.vertex) + mtu + " netns " +
-                               node_at(other).network_namespace);
+        making.lines.push_back(fmt::format("link add {}{} type veth peer name {}{} netns {}", own, mtu,
+                                           interface_to(other, node.vertex), mtu,
+                                           node_at(other).network_namespace));
       }
       setting.lines.push_back("link set dev " + own + without_ipv6() + " up");
       if (rate > 0) shaping.lines.push_back("qdisc add dev " + own + bucket(static_cast<uint64_t>(rate)));
