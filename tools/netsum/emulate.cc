@@ -635,7 +635,7 @@ int EmulateCommand::run() {
                                 : report_text(report))
                           .c_str());
   if (!html_.empty() && !report.is_null()) {
-    if (const int written = write_picture(html_, report_page(report)); written != kExitOk) return written;
+    if (const int written = write_file(html_, report_page(report)); written != kExitOk) return written;
   }
   if (!status.ok()) {
     const bool is_input = status.code() == ErrorCode::kInvalidArgument ||
