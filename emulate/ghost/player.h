@@ -60,8 +60,6 @@ class Player {
   const std::vector<int64_t>& submitted_ns() const { return submitted_ns_; }
   // [id]: INT64_MAX: it has not ended.
   const std::vector<int64_t>& done_ns() const { return done_ns_; }
-  // [step]: the id of its first operation.
-  const std::vector<uint64_t>& first_ids() const { return first_ids_; }
 
  private:
   struct Thread {

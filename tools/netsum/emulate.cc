@@ -1,5 +1,6 @@
 // netsum emulate: a job of many ranks, of which few are real.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +24,6 @@
 #include "tools/netsum/emulate_report.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
-#include "tools/netsum/plan_graph.h"
 #include "tools/netsum/process.h"
 #include "tools/netsum/quantity.h"
 #include "tools/netsum/rack_make.h"
@@ -106,7 +106,8 @@ struct Script {
   pid_t pid = 0;
   int rank = 0;
   std::string trace_path;
-  std::optional<int> status;  // of waitpid()
+  std::optional<int> status;  // of wait4()
+  rusage usage{};
 };
 
 std::string ending_of(int status) {
@@ -159,6 +160,7 @@ class Emulation {
   std::vector<Part> parts_;
   std::vector<Script> scripts_;
   uint64_t steps_ = 0;
+  std::vector<uint64_t> first_ids_;  // of each step, the number of its first operation
   Clock::time_point shown_;
 };
 
@@ -169,6 +171,12 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
     const auto steps = ghost::cast(*records, rank, plan_.steps, plan_.seed);
     if (!steps.ok()) return steps.status();
     steps_ = steps->size();
+    first_ids_.clear();
+    uint64_t operations = 0;
+    for (const program::Step* step : *steps) {
+      first_ids_.push_back(operations);
+      operations += step->operations.size();
+    }
     for (const program::Step* step : *steps)
       for (const program::Operation& operation : step->operations)
         if (const Status status = ghost::check_supported(operation); !status.ok())
@@ -339,7 +347,8 @@ void Emulation::take_events(Part* part) {
 void Emulation::reap_scripts() {
   for (Script& script : scripts_) {
     int status = 0;
-    if (!script.status && waitpid(script.pid, &status, WNOHANG) == script.pid) script.status = status;
+    if (!script.status && wait4(script.pid, &status, WNOHANG, &script.usage) == script.pid)
+      script.status = status;
   }
 }
 
@@ -405,13 +414,18 @@ Status Emulation::watch() {
 
 Result<Json> Emulation::report() {
   // Ghosts write their results when they end.
-  EmulateReport report(plan_);
+  EmulateReport report(plan_, first_ids_);
   std::error_code error;
   for (const Part& part : parts_) {
     if (!fs::exists(part.result_path, error)) continue;
     if (const Status status = report.add_result(part.result_path); !status.ok()) return status;
   }
   for (const Script& script : scripts_) {
+    const auto seconds_of = [](const timeval& time) {
+      return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
+    report.add_cost(seconds_of(script.usage.ru_utime) + seconds_of(script.usage.ru_stime),
+                    static_cast<uint64_t>(script.usage.ru_maxrss) * 1024);
     if (!fs::exists(script.trace_path, error)) continue;
     if (const Status status = report.add_trace(script.rank, script.trace_path); !status.ok()) return status;
   }
@@ -616,8 +630,10 @@ Status EmulateCommand::check_ghosts(Json* report) const {
   for (CheckRound& round : rounds) {
     for (const auto& [real, into] :
          {std::pair(plan_.ranks, &round.real), std::pair(plan_.real, &round.ghosts),
-          std::pair(plan_.ranks, &round.real_again)})
+          std::pair(plan_.ranks, &round.real_again)}) {
       if (const Status status = emulate(real, into); !status.ok()) return status;
+      if (into->at("steps").empty()) return {ErrorCode::kInternal, into->at("why_void").get<std::string>()};
+    }
   }
   *report = check_report(rounds);
   return {};

@@ -91,7 +91,7 @@ std::string check_text(const Json& report) {
   return fmt::format(
       "with ghosts  {} of a step of real ranks, in {} rounds\n"
       "among real   {} from one run to the next\n"
-      "cost         {:.0f} % of the CPU time and {:.0f} % of the memory of real ranks without PyTorch\n"
+      "cost         {:.0f} % of the CPU time and {:.0f} % of the memory of real ranks\n"
       "lateness     p99 {:.3f} % of a step\n"
       "verdict      {}\n",
       percent("difference"), report.at("rounds").get<size_t>(), percent("among_real"),

@@ -68,11 +68,9 @@ Status EmulateReport::add_result(const std::string& path) {
     (is_real ? real_peak_bytes_ : ghost_peak_bytes_) += json.at("peak_bytes").get<uint64_t>();
     for (const Json& one : json.at("ranks")) {
       ranks_[one.at("rank")] = {times_of(one.at("submitted_us")), times_of(one.at("done_us"))};
-      const auto ids = one.at("first_ids").get<std::vector<uint64_t>>();
-      if (ids.size() > first_ids_.size()) first_ids_ = ids;
       ++(is_real ? real_ : ghosts_);
       if (is_real) continue;
-      const size_t begin = ids.size() > 1 ? ids[1] : 0;
+      const size_t begin = first_ids_.size() > 1 ? first_ids_[1] : 0;
       for (size_t id = begin; id < one.at("lateness_ns").size(); ++id)
         lateness_ns_.push_back(one.at("lateness_ns")[id]);
       bytes_sent_ += one.at("bytes_sent").get<uint64_t>();
@@ -258,8 +256,8 @@ std::string report_text(const Json& report) {
         100 * of_ghosts("lateness_share"), seconds(ghosts.at("lateness_seconds").at("most")));
   if (report.contains("real_processes")) {
     const Json& real = report.at("real_processes");
-    const double processes = real.at("count");
-    text += fmt::format("real         {} without PyTorch: each {:.2f} CPU s, {:.1f} MiB\n", processes,
+    const double processes = std::max(1, real.at("count").get<int>());
+    text += fmt::format("real         {}: each {:.2f} CPU s, {:.1f} MiB\n", processes,
                         real.at("cpu_seconds").get<double>() / processes,
                         real.at("peak_bytes").get<double>() / processes / 1048576);
   }

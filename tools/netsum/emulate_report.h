@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "netsum/status.h"
@@ -16,12 +17,20 @@ inline constexpr double kMostLateness = 0.002;
 
 class EmulateReport {
  public:
-  explicit EmulateReport(const EmulatePlan& plan) : plan_(plan) {}
+  // `first_ids`: of each step, the number of its first operation among those of all steps.
+  EmulateReport(const EmulatePlan& plan, std::vector<uint64_t> first_ids)
+      : plan_(plan), first_ids_(std::move(first_ids)) {}
 
   // What a process of `netsum emulate-role` has written. kInvalidArgument: it is not such a file.
   Status add_result(const std::string& path);
   // The trace of a real rank with PyTorch (NETSUM_TRACE). kInvalidArgument: it is not one.
   Status add_trace(int rank, const std::string& path);
+
+  // What a real rank with PyTorch has cost, from its start to its end.
+  void add_cost(double cpu_seconds, uint64_t peak_bytes) {
+    real_cpu_seconds_ += cpu_seconds;
+    real_peak_bytes_ += peak_bytes;
+  }
 
   // kInvalidArgument: no process has told anything, so there is nothing to report.
   Result<nlohmann::ordered_json> to_json() const;
@@ -38,7 +47,7 @@ class EmulateReport {
 
   const EmulatePlan plan_;
   std::map<int, Rank> ranks_;
-  std::vector<uint64_t> first_ids_;
+  const std::vector<uint64_t> first_ids_;
   std::vector<int64_t> lateness_ns_;              // of ghosts, after the first step
   uint64_t bytes_sent_ = 0, bytes_received_ = 0;  // of ghosts
   double ghost_cpu_seconds_ = 0, real_cpu_seconds_ = 0;

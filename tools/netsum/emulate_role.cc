@@ -88,7 +88,6 @@ Json result_of(int rank, const ghost::Player& player, int64_t wall_offset_us) {
     return json;
   };
   return {{"rank", rank},
-          {"first_ids", player.first_ids()},
           {"begins_us", wall_us(player.begins_ns())},
           {"submitted_us", wall_us(player.submitted_ns())},
           {"done_us", wall_us(player.done_ns())},

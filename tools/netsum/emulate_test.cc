@@ -99,7 +99,6 @@ TEST_F(EmulateTest, TheReportSaysWhoWasWaitedFor) {
   plan.real = 1;
   const auto rank = [](int number, std::vector<int64_t> submitted) {
     return Json{{"rank", number},
-                {"first_ids", {0, 1, 2}},
                 {"begins_us", {0, 100'000, 200'000, 300'000}},
                 {"submitted_us", std::move(submitted)},
                 {"done_us", {100'000, 200'000, 310'000}},
@@ -115,7 +114,7 @@ TEST_F(EmulateTest, TheReportSaysWhoWasWaitedFor) {
   };
   result("0", true, rank(0, {90'000, 150'000, 250'000}));
   result("1", false, rank(1, {10'000, 170'000, 260'000}));
-  EmulateReport report(plan);
+  EmulateReport report(plan, {0, 1, 2});
   ASSERT_TRUE(report.add_result(path("0")).ok());
   ASSERT_TRUE(report.add_result(path("1")).ok());
   const auto json = report.to_json();
@@ -141,14 +140,13 @@ TEST_F(EmulateTest, LateGhostsMakeARunVoid) {
                   {"peak_bytes", 1},
                   {"ranks",
                    {{{"rank", 0},
-                     {"first_ids", {0, 1}},
                      {"submitted_us", {1, 2}},
                      {"done_us", {100'000, 200'000}},
                      {"lateness_ns", {0, 201'000}},
                      {"bytes_sent", 0},
                      {"bytes_received", 0}}}}}
                  .dump());
-  EmulateReport report(plan);
+  EmulateReport report(plan, {0, 1});
   ASSERT_TRUE(report.add_result(path("0")).ok());
   const auto json = report.to_json();
   ASSERT_TRUE(json.ok()) << json.status().to_string();
@@ -169,7 +167,7 @@ TEST_F(EmulateTest, ATraceGivesTheTimesOfARealRank) {
               {event("b", "all_reduce #0 int32[1]", 1, "0"), event("b", "all_reduce #1 float32[9]", 50, "1"),
                event("b", "data", 60, "1"), event("e", "all_reduce #1 float32[9]", 90, "1")}}}
             .dump());
-  EmulateReport report(plan);
+  EmulateReport report(plan, {0});
   ASSERT_TRUE(report.add_trace(0, path("trace")).ok());
   const auto json = report.to_json();
   ASSERT_TRUE(json.ok());
