@@ -53,7 +53,7 @@ enum class WhenFull {
 enum class Shares {
   kOff,  // equal shares for all cores of the aggregators; without an aggregator, for all shards
   // A plan, made when the job is joined, in proportion to what each link can carry (docs/placement.md). Ranks embed
-  // shards beside the aggregators where that is faster. A hierarchy of aggregators has no plan: its stripes are equal.
+  // shards beside the aggregators where that is faster, but none beside a hierarchy of aggregators.
   // While the job runs, the ranks correct the shares of a plan whose rates prove to be wrong.
   kAuto,
   kPlanned,  // as kAuto, but the plan holds until the job ends

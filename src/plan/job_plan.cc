@@ -202,11 +202,12 @@ std::string describe_shares(const Topology& topology, const Plan& plan) {
 
 // What to do if a ring would be faster; "" if shards are missing for another reason.
 const char* advice(const Topology& topology, Shares shares) {
-  if (shares == Shares::kOff) return "let netsum plan the shares (NETSUM_SHARES=auto)";
+  if (shares == Shares::kOff) return ": let netsum plan the shares (NETSUM_SHARES=auto)";
   const bool hierarchy = std::any_of(topology.places.begin(), topology.places.end(),
                                      [](const Place& place) { return !place.below.empty(); });
-  return hierarchy
-             ? "put the aggregators of this hierarchy into switches, give them faster links, or name the "
+  return hierarchy  // whose uplinks are not known here
+             ? ", unless links between switches limit it: put the aggregators of this hierarchy into "
+               "switches, give them faster links, or name the "
                "topmost one on all ranks, so that these sum in shards, too"
              : "";
 }
@@ -223,7 +224,7 @@ SharePlan summarise(const Topology& topology, const Plan& plan, Shares shares, c
     text += "; expected " + number("%.2f", plan.speed_up) + " times as fast as a ring";
   text += rates;
   const std::string what_to_do = plan.slower_than_ring() ? advice(topology, shares) : "";
-  if (!what_to_do.empty()) text += "; WARNING: a ring would be faster: " + what_to_do;
+  if (!what_to_do.empty()) text += std::string("; WARNING: a ring would be faster") + what_to_do;
   summary.set_text(std::move(text));
   return summary;
 }

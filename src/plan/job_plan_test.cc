@@ -169,7 +169,8 @@ TEST(JobPlan, HierarchiesShareByTheirSlowestAggregators) {
   EXPECT_THAT(plan.summary.text(),
               AllOf(HasSubstr("aggregator 10.0.0.1:5151 (and 2 below it) 25 %"),
                     HasSubstr("2 links are taken as 100 Mbit/s"),
-                    HasSubstr("WARNING: a ring would be faster: put the aggregators of this hierarchy into "
+                    HasSubstr("WARNING: a ring would be faster, unless links between switches limit it: put "
+                              "the aggregators of this hierarchy into "
                               "switches")));
   EXPECT_THAT(planned(topology, Shares::kOff).of_places, ElementsAre(1, 1));
   EXPECT_THAT(planned(topology, Shares::kOff).summary.text(), HasSubstr("NETSUM_SHARES=auto"));
