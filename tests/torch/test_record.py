@@ -223,7 +223,10 @@ def test_what_callbacks_submit_depends_on_their_future(tmp_path):
     for _, steps in recorded(tmp_path, on_rank)[:last]:
         for step in steps[2:]:
             first, callbacks = step["threads"]
-            assert callbacks[0] == ["wait", 0] and ["submit", 1] in callbacks
+            events = [
+                event for event in callbacks if event[0] != "compute"
+            ]  # the callback of the step before may end in this one
+            assert events[:2] == [["wait", 0], ["submit", 1]]
             assert [value for kind, value in first if kind == "wait"] == [0, 1]
 
 
