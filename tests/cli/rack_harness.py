@@ -49,7 +49,6 @@ class RackCommandTest(CommandTest):
         self.environment = clean_environment(NETSUM_RACK_DIR=folder.name)
         self.folder = pathlib.Path(folder.name)
         self.name = f"t{os.getpid()}"
-        self.before = namespaces()
         self.cleanup.callback(lambda: self.rack("down", "--all"))
 
     def rack(self, *arguments):

@@ -10,7 +10,7 @@ import time
 
 import pytest
 from harness import NETSUM, PATIENCE_S
-from rack_harness import RackCommandTest, namespaces
+from rack_harness import RackCommandTest
 
 RACKS = """\
 hosts:
@@ -126,7 +126,6 @@ class RackTopologyTest(RackCommandTest):
         self.assert_nothing_left()
 
     def test_files_that_no_rack_can_be_made_of(self):
-        before = namespaces()
         for text, line, words in BAD_FILES:
             refused = self.rack("up", "--name", self.name, "--topology", self.write(text))
             assert refused.status == 2, text
@@ -137,7 +136,7 @@ class RackTopologyTest(RackCommandTest):
         for flag in (["--workers", 4], ["--loss", "1%"], ["--dataplane", "xdp"]):
             assert self.rack("up", "--name", self.name, "--topology", self.write(RACKS), *flag).status == 2
         assert self.rack("up", "--name", self.name, "--trees").status == 2
-        assert namespaces() == before
+        self.assert_nothing_left()
 
     @pytest.mark.soak
     def test_links_in_one_direction(self):
