@@ -210,13 +210,14 @@ Status Crew::run() {
 Status Crew::drive(const std::function<bool()>& done) {
   std::vector<bool> ready(members_.size(), true);
   while (!done()) {
-    int64_t next_us = INT64_MAX;
+    play_due();
     for (size_t i = 0; i < members_.size(); ++i) {
       if (ready[i] || members_[i]->due_us <= monotonic_us()) {
         if (const Status status = drive_one(i, ready[i]); !status.ok()) return status;
       }
-      next_us = std::min(next_us, members_[i]->awake_us);
     }
+    int64_t next_us = INT64_MAX;
+    for (const auto& one : members_) next_us = std::min({next_us, one->due_us, one->awake_us});
     if (const Status status = failure(); !status.ok()) return status;
     if (plays_ && options_.on_step) {
       for (; told_ < members_.front()->player.step(); ++told_) options_.on_step(told_);
@@ -235,6 +236,27 @@ void Crew::wait(int64_t until_us, std::vector<bool>* ready) {
   for (int i = 0; i < count; ++i) (*ready)[events[i].data.u64] = true;
 }
 
+void Crew::play_due() {
+  if (!plays_) return;
+  const int64_t now = now_ns();
+  for (size_t i = 0; i < members_.size(); ++i)
+    if (members_[i]->player.next_ns() <= now) play(i);
+}
+
+void Crew::play(size_t ghost) {
+  Member& member = *members_[ghost];
+  submissions_.clear();
+  member.player.advance(now_ns(), &submissions_);
+  for (const Player::Submission& one : submissions_) {
+    OperationSpec spec =
+        spec_of(*one.operation, options_.ghosts[ghost].rank, options_.communicator.world_size);
+    spec.deadline_us = monotonic_us() + options_.communicator.timeout.count() * 1000;
+    member.core->submit(one.id, std::move(spec));
+  }
+  if (member.player.crashes()) options_.on_crash(options_.ghosts[ghost].rank);
+  member.due_us = 0;
+}
+
 Status Crew::drive_one(size_t ghost, bool ready) {
   Member& member = *members_[ghost];
   WorkerCore& core = *member.core;
@@ -244,6 +266,7 @@ Status Crew::drive_one(size_t ghost, bool ready) {
     const size_t count = member.io->receive(burst_);
     for (size_t i = 0; i < count; ++i) core.on_packet(now_us, burst_[i]);
     drained = count == 0;
+    play_due();
     now_us = monotonic_us();
     if (turn < kBurstsInTurn) continue;
     // The window may be open again.
@@ -251,17 +274,7 @@ Status Crew::drive_one(size_t ghost, bool ready) {
   }
   if (core.next_tick_us() <= now_us) core.on_tick(now_us);
   if (const Status status = take_completions(&member); !status.ok()) return status;
-  if (plays_) {
-    submissions_.clear();
-    member.player.advance(now_ns(), &submissions_);
-    for (const Player::Submission& one : submissions_) {
-      OperationSpec spec =
-          spec_of(*one.operation, options_.ghosts[ghost].rank, options_.communicator.world_size);
-      spec.deadline_us = now_us + options_.communicator.timeout.count() * 1000;
-      core.submit(one.id, std::move(spec));
-    }
-    if (member.player.crashes()) options_.on_crash(options_.ghosts[ghost].rank);
-  }
+  if (plays_) play(ghost);
   // One burst, so that no other ghost is late: the rest follows in the next turn.
   const auto due = core.collect(now_us);
   if (!due.empty()) member.io->send(due);
@@ -271,6 +284,7 @@ Status Crew::drive_one(size_t ghost, bool ready) {
   const int64_t play_us = play_ns == INT64_MAX ? INT64_MAX : play_ns / 1000;
   member.due_us = due.empty() ? std::min(core.next_tick_us(), play_us) : 0;
   member.awake_us = std::min(member.due_us, play_us - kSpinUs);
+  play_due();
   return core.status();
 }
 

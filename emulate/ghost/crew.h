@@ -75,6 +75,9 @@ class Crew {
   // Drives all until `done` or a failure.
   Status drive(const std::function<bool()>& done);
   void wait(int64_t until_us, std::vector<bool>* ready);
+  // Submits what is due by the programs of all ghosts: before and between the bursts of one, so that no other is late.
+  void play_due();
+  void play(size_t ghost);
   // Handles what has arrived and what is due for one ghost, and sends.
   Status drive_one(size_t ghost, bool ready);
   Status take_completions(Member* member);
