@@ -15,7 +15,7 @@ import check_main
 CEILINGS = {
     "lines of README.md": 84,
     "pages of Markdown": 22,
-    "words in Markdown": 61_600,
+    "words in Markdown": 62_000,
     "phrases to avoid, per 1000 words of Markdown": 1.0,
     "named types in production": 820,
 }
@@ -26,7 +26,7 @@ LONG_PAGES = {
     "docs/compression.md": 272,
     "docs/pytorch.md": 381,
     "docs/results.md": 348,
-    "docs/tutorial.md": 492,
+    "docs/tutorial.md": 561,
     "wire/PROTOCOL.md": 401,
 }
 # Words of German sentences in English, and metaphors (CONTRIBUTING.md, Prose).
