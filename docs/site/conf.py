@@ -69,6 +69,7 @@ docs/command
 :hidden:
 :caption: Run
 docs/placement
+docs/emulation
 docs/operations
 docs/security
 ```
