@@ -1,7 +1,5 @@
 #include "tools/netsum/bench_worker.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -13,18 +11,10 @@
 #include "netsum/compression.h"
 #include "tools/measure/start_gate.h"
 #include "tools/netsum/bench_data.h"
+#include "tools/netsum/process.h"
 
 namespace netsum::tool {
 namespace {
-
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 // The traffic of this rank's link. It does not include traffic with the shard in this process, but that shard's traffic with
 // the other ranks.

@@ -1,6 +1,5 @@
 // netsum emulate: a job of many ranks, of which few are real.
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -393,7 +392,6 @@ Status Emulation::watch() {
     for (const Part& part : parts_)
       if (!part.ended) processes.push_back(part.process.get());
     if (processes.empty()) {
-      static_cast<void>(stop_.wait(milliseconds(0)));
       usleep(static_cast<useconds_t>(std::chrono::microseconds(kLook).count()));
     } else {
       ChildProcess::read_lines(processes, kLook);
@@ -421,11 +419,7 @@ Result<Json> Emulation::report() {
     if (const Status status = report.add_result(part.result_path); !status.ok()) return status;
   }
   for (const Script& script : scripts_) {
-    const auto seconds_of = [](const timeval& time) {
-      return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-    };
-    report.add_cost(seconds_of(script.usage.ru_utime) + seconds_of(script.usage.ru_stime),
-                    static_cast<uint64_t>(script.usage.ru_maxrss) * 1024);
+    report.add_cost(cpu_seconds(script.usage), static_cast<uint64_t>(script.usage.ru_maxrss) * 1024);
     if (!fs::exists(script.trace_path, error)) continue;
     if (const Status status = report.add_trace(script.rank, script.trace_path); !status.ok()) return status;
   }

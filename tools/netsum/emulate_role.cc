@@ -1,7 +1,6 @@
 // netsum emulate-role: one process of `netsum emulate`, which is no command for people: ghosts, or a real rank without PyTorch,
 // which has tensors, adds nothing to them but their sums, and sleeps where its program computes.
 #include <sched.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,6 +24,7 @@
 #include "src/base/clock.h"
 #include "tools/netsum/emulate_plan.h"
 #include "tools/netsum/exit_codes.h"
+#include "tools/netsum/process.h"
 #include "tools/netsum/rack_system.h"
 #include "tools/netsum/stop_signals.h"
 #include "tools/netsum/subcommand.h"
@@ -47,15 +47,6 @@ constexpr std::chrono::minutes kOperationTimeout{30};
 
 int64_t now_ns() {
   return std::chrono::duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
-}
-
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 // Of this program: what getrusage() has includes the one that started it.

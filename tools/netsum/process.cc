@@ -7,7 +7,6 @@
 #include <spdlog/fmt/fmt.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -58,10 +57,7 @@ Ending wait_for_end(pid_t pid, milliseconds limit) {
       std::this_thread::sleep_for(kWaitInterval);
     }
   }
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  ending.cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  ending.cpu_seconds = cpu_seconds(usage);
   ending.text = WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
                                     : fmt::format("exit status {}", WEXITSTATUS(status));
   return ending;
@@ -93,6 +89,19 @@ std::string content_of(const FileDescriptor& file) {
 }
 
 }  // namespace
+
+double cpu_seconds(const rusage& usage) {
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return cpu_seconds(usage);
+}
 
 Result<pid_t> start_process(const std::vector<std::string>& command, const Streams& streams,
                             bool own_session) {

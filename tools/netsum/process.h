@@ -2,6 +2,7 @@
 #ifndef NETSUM_TOOLS_NETSUM_PROCESS_H_
 #define NETSUM_TOOLS_NETSUM_PROCESS_H_
 
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -79,6 +80,10 @@ class ChildProcess {
 
 // For the child: asks the kernel to kill this process when `parent`, which has started it, ends.
 void end_with_parent(pid_t parent);
+
+// Processor time, of the user and of the system: of a process that has ended, and of this one.
+double cpu_seconds(const rusage& usage);
+double cpu_seconds();
 
 }  // namespace netsum::tool
 
