@@ -35,6 +35,20 @@ void JobTable::hear_data(int64_t now_us, Job& job, const JobLook& look) {
   }
 }
 
+// Whether the aggregator below by which the rank joined is silent, rather than the rank: then several of its ranks are, and
+// all that it has.
+bool JobTable::whole_rack_is_silent(int64_t now_us, const Job& job, size_t rank) {
+  const Member& member = *job.members[rank];
+  if (member.rack.empty()) return false;
+  int ranks = 0;
+  for (const auto& other : job.members) {
+    if (!other || other->rack != member.rack) continue;
+    if (now_us - other->heard_us <= member.liveness_us / 2) return false;
+    ++ranks;
+  }
+  return ranks > 1;
+}
+
 Status JobTable::silence_of(int64_t now_us, Job& job, size_t rank) const {
   Member& member = *job.members[rank];
   const int64_t overdue_us = now_us - (member.heard_us + member.liveness_us);
@@ -54,10 +68,14 @@ Status JobTable::silence_of(int64_t now_us, Job& job, size_t rank) const {
       return {};
     }
   }
-  return {ErrorCode::kPeerLost,
-          describe_rank(static_cast<int>(rank), member.host) + " has sent no heartbeat and no data for " +
-              describe_ms((now_us - member.heard_us + member.forgiven * member.liveness_us / 4) / 1000) +
-              ": it is stopped or unreachable",
+  const std::string silence =
+      "has sent no heartbeat and no data for " +
+      describe_ms((now_us - member.heard_us + member.forgiven * member.liveness_us / 4) / 1000);
+  const std::string who = describe_rank(static_cast<int>(rank), member.host);
+  if (whole_rack_is_silent(now_us, job, rank))
+    return {ErrorCode::kAggregatorLost, "the aggregator by which " + who + " joined " + silence +
+                                            " of any of its ranks: it is stopped or unreachable"};
+  return {ErrorCode::kPeerLost, who + " " + silence + ": it is stopped or unreachable",
           static_cast<int>(rank)};
 }
 

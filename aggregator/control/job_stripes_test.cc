@@ -2,6 +2,7 @@
 #include <initializer_list>
 
 #include "aggregator/control/job_table_fixture.h"
+#include "src/job/ranks.h"
 
 namespace netsum {
 namespace {
@@ -71,21 +72,12 @@ TEST_F(EmbeddedShardsTest, RefusesBadShards) {
 
 // --- Hierarchy ---------------------------------------------------------------------------------------------
 
-MemberRequest through(MemberRequest request, const std::string& rack) {
-  request.rack = rack;
-  request.rack_payload_bytes = 1408;
-  request.rack_slots = 100;
-  request.rack_stripes = 1;
-  request.origin = "192.168.7." + std::to_string(request.rank) + ":99";
-  return request;
-}
-
 TEST_F(JobTableTest, RanksOfOneRackAreOneMember) {
   JobTable jobs = table();
   const char* racks[] = {"", "b", "a", "b", "a", ""};
   for (uint32_t rank = 0; rank < 6; ++rank) {
     const MemberRequest request = member_request(rank, 6);
-    join(jobs, racks[rank][0] == 0 ? request : through(request, racks[rank]));
+    join(jobs, racks[rank][0] == 0 ? request : through_rack(request, racks[rank]));
   }
   const auto ready = of_kind(jobs.take_events(), Kind::kReady);
   ASSERT_THAT(ready, SizeIs(6));
@@ -95,6 +87,33 @@ TEST_F(JobTableTest, RanksOfOneRackAreOneMember) {
   EXPECT_THAT(grant.stripes, SizeIs(1)) << "as many as the racks have";
   EXPECT_EQ(grant.job.payload_bytes, 1408u) << "as much as the racks take";
   EXPECT_EQ(grant.job.data_slots, 64u) << "as many as fit the racks, a power of two";
+}
+
+// An aggregator below tells of a rank that it loses, so the end of its connections without a word is its own end.
+TEST_F(JobTableTest, ALostRankIsToldFromALostAggregatorBelow) {
+  for (const bool told : {false, true}) {
+    JobTable jobs = table();
+    std::vector<MemberId> ids;
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      const MemberRequest request = member_request(rank, 3);
+      ids.push_back(join(jobs, rank == 0 ? request : through_rack(request, "a")));
+    }
+    jobs.take_events();
+    if (told) {
+      ASSERT_TRUE(jobs.report(claim_of(member_request(2, 3), ids[2]), disconnected(2, "w2", false)).ok());
+    }
+    jobs.stream_ended(ids[2]);
+    jobs.stream_ended(ids[1]);
+    const auto failed = of_kind(jobs.take_events(), Kind::kFailed);
+    ASSERT_THAT(failed, SizeIs(testing::Ge(1u)));
+    const Status& failure = failed[0].failure;
+    EXPECT_EQ(failure.code(), told ? ErrorCode::kPeerLost : ErrorCode::kAggregatorLost);
+    EXPECT_EQ(failure.rank(), told ? 2 : kNoRank);
+    EXPECT_THAT(
+        failure.message(),
+        testing::StartsWith(told ? "rank 2 (w2) disconnected without leaving"
+                                 : "the aggregator by which rank 2 (192.168.7.2:99) joined disconnected"));
+  }
 }
 
 TEST_F(JobTableTest, WithoutRacksRanksAreMembersByTheirOwnNumbers) {
@@ -115,7 +134,7 @@ TEST_F(JobTableTest, MoreMembersThanAnAggregatorServesNeedRacks) {
               HasSubstr("100 members at this aggregator, which serves at most 64"));
 
   for (uint32_t rank = 0; rank < 100; ++rank)
-    join(jobs, through(member_request(rank, 100, "racks"), std::to_string(rank / 10)));
+    join(jobs, through_rack(member_request(rank, 100, "racks"), std::to_string(rank / 10)));
   const auto ready = of_kind(jobs.take_events(), Kind::kReady);
   ASSERT_THAT(ready, SizeIs(100));
   EXPECT_EQ(ready[0].grant->job.members, 10);
@@ -123,8 +142,8 @@ TEST_F(JobTableTest, MoreMembersThanAnAggregatorServesNeedRacks) {
 
 TEST_F(JobTableTest, RacksWithDifferentNumbersOfCoresAreNamed) {
   JobTable jobs = table();
-  join(jobs, through(member_request(0, 2), "a"));
-  MemberRequest other = through(member_request(1, 2), "b");
+  join(jobs, through_rack(member_request(0, 2), "a"));
+  MemberRequest other = through_rack(member_request(1, 2), "b");
   other.rack_stripes = 2;
   join(jobs, other);
   const auto failed = of_kind(jobs.take_events(), Kind::kFailed);
@@ -135,7 +154,7 @@ TEST_F(JobTableTest, RacksWithDifferentNumbersOfCoresAreNamed) {
 
 TEST_F(JobTableTest, RacksWithMoreCoresThanTheirParentAreRefused) {
   JobTable jobs = table();
-  MemberRequest request = through(member_request(0, 1), "a");
+  MemberRequest request = through_rack(member_request(0, 1), "a");
   request.rack_stripes = 3;
   join(jobs, request);
   const auto failed = of_kind(jobs.take_events(), Kind::kFailed);
@@ -144,15 +163,15 @@ TEST_F(JobTableTest, RacksWithMoreCoresThanTheirParentAreRefused) {
 }
 
 TEST_F(JobTableTest, RacksThatCannotServeAreRefused) {
-  MemberRequest request = through(member_request(0, 1), "a");
+  MemberRequest request = through_rack(member_request(0, 1), "a");
   request.rack_slots = kScaleSlots;
   EXPECT_EQ(refusal(request).code(), ErrorCode::kResourceExhausted);
-  request = through(member_request(0, 1), "a");
+  request = through_rack(member_request(0, 1), "a");
   request.rack_payload_bytes = 8;
   EXPECT_THAT(refusal(request).message(), HasSubstr("8 bytes of payload"));
-  request = through(member_request(0, 1), std::string(1000, 'a'));
+  request = through_rack(member_request(0, 1), std::string(1000, 'a'));
   EXPECT_THAT(refusal(request).message(), HasSubstr("1000 bytes"));
-  request = through(member_request(0, 1), "a");
+  request = through_rack(member_request(0, 1), "a");
   request.shard_endpoint = "10.0.0.1:7000";
   request.shard_payload_bytes = 1440;
   request.shard_slots = 300;
@@ -223,7 +242,7 @@ TEST_F(JobTableTest, MembersThatNeedDifferentThingsHearWhatDiffers) {
 }
 
 TEST_F(JobTableTest, ARackThatCannotSumTheJobIsNamed) {
-  MemberRequest request = through(member_request(3, 4), "a");
+  MemberRequest request = through_rack(member_request(3, 4), "a");
   request.dataplane = kWithoutHalves;
   EXPECT_THAT(refusal(request).message(),
               HasSubstr("needs SUM of 16-bit lanes, which the dataplane of rank 3's aggregator cannot do"));

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 
-#include "aggregator/control/job_table.h"
-#include "aggregator/dataplane/fake_dataplane.h"
-#include "src/base/rng.h"
+#include "aggregator/control/job_table_fixture.h"
 #include "wire/ids.h"
 
 namespace netsum {
@@ -189,6 +187,33 @@ TEST_F(LivenessTest, ASilentMemberIsNamedToTheOthersInTime) {
     return;
   }
   FAIL() << "the silence was not noticed";
+}
+
+// Ranks 1 and 2 join by an aggregator below. It forwards the heartbeats of whoever sends some.
+TEST_F(LivenessTest, TheSilenceOfAllRanksOfAnAggregatorBelowIsItsOwn) {
+  for (const bool rank_2_is_alive : {false, true}) {
+    ids_.clear();
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      MemberRequest request = request_of(rank, 3, 0, 0);
+      request.liveness_us = 800 * kMs;
+      if (rank > 0) request = through_rack(request, "below");
+      ids_.push_back(join(0, request));
+    }
+    std::vector<JobEvent> failed;
+    for (int64_t now_us = 0; now_us < 2000 * kMs && failed.empty(); now_us += 200 * kMs) {
+      for (const uint32_t rank : {0u, 1u, 2u})
+        if (now_us <= 600 * kMs || rank == 0 || (rank == 2 && rank_2_is_alive)) {
+          EXPECT_TRUE(alive(now_us, rank).ok());
+        }
+      pass_time(now_us, now_us + 199 * kMs);
+      failed = events(Kind::kFailed);
+    }
+    ASSERT_THAT(failed, SizeIs(3));
+    const Status& failure = failed[0].failure;
+    EXPECT_EQ(failure.code(), rank_2_is_alive ? ErrorCode::kPeerLost : ErrorCode::kAggregatorLost);
+    EXPECT_EQ(failure.rank(), rank_2_is_alive ? 1 : kNoRank);
+    for (const MemberId id : ids_) jobs_.stream_ended(id);
+  }
 }
 
 TEST_F(LivenessTest, AnAggregatorThatWasStoppedItselfBlamesNobodyAtOnce) {

@@ -294,9 +294,13 @@ Status JobTable::report(const MemberClaim& claim, const Status& failure) {
   if (job.state == State::kFailed) return {};
   const int rank = static_cast<int>(claim.rank);
   const bool names_a_rank = failure.rank() >= 0 && static_cast<size_t>(failure.rank()) < job.members.size();
+  const Member& member = *job.members[claim.rank];
+  // An aggregator below tells that it has lost the rank.
+  const bool is_lost =
+      !member.rack.empty() && failure.code() == ErrorCode::kPeerLost && failure.rank() == rank;
   const Status told(
       failure.code(),
-      describe_rank(rank, job.members[claim.rank]->host) + " reported: " + printable(failure.message()),
+      (is_lost ? "" : describe_rank(rank, member.host) + " reported: ") + printable(failure.message()),
       names_a_rank ? failure.rank() : kNoRank);
   fail(*number, told, rank);
   settle(now_us_);
@@ -318,8 +322,8 @@ void JobTable::stream_ended(MemberId id) {
   const auto [number, rank] = found->second;
   members_.erase(found);
   Job& job = jobs_.at(number);
+  const bool by_aggregator = !job.members[static_cast<size_t>(rank)]->rack.empty();
   const std::string host = remove_member(job, static_cast<size_t>(rank));
-  const std::string who = describe_rank(rank, host);
   // The members of a failed job have been told to end their streams.
   if (job.state != State::kFailed) note(AggregatorEvent::Kind::kMemberLost, job, rank, host);
   if (job.state == State::kFailed) return forget_if_over(number);
@@ -327,10 +331,7 @@ void JobTable::stream_ended(MemberId id) {
     notify_missing(job);
     forget_if_over(number);
   } else {
-    fail(number,
-         {ErrorCode::kPeerLost,
-          who + " disconnected without leaving: its process died or hangs, or its host is unreachable", rank},
-         kNoRank);
+    fail(number, disconnected(rank, host, by_aggregator), kNoRank);
   }
   settle(now_us_);
 }

@@ -328,6 +328,7 @@ class JobTable {
   Result<JobNumber> find_member(const MemberClaim& claim) const;
   void fail_silent(int64_t now_us, JobNumber number, const JobLook& look);
   static void hear_data(int64_t now_us, Job& job, const JobLook& look);
+  static bool whole_rack_is_silent(int64_t now_us, const Job& job, size_t rank);
   Status silence_of(int64_t now_us, Job& job, size_t rank) const;
   void close_ranks(Job& job);
   void notify_missing(const Job& job);

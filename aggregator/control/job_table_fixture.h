@@ -44,6 +44,16 @@ inline MemberRequest member_request(uint32_t rank, uint32_t world_size, const st
   return request;
 }
 
+// The same, of a rank that joins by an aggregator below.
+inline MemberRequest through_rack(MemberRequest request, const std::string& rack) {
+  request.rack = rack;
+  request.rack_payload_bytes = 1408;
+  request.rack_slots = 100;
+  request.rack_stripes = 1;
+  request.origin = "192.168.7." + std::to_string(request.rank) + ":99";
+  return request;
+}
+
 inline MemberClaim claim_of(const MemberRequest& request, MemberId id) {
   return {request.job.name(), request.job.token(), request.job.aggregator_token(), request.rank, id};
 }

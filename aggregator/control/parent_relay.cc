@@ -11,6 +11,7 @@
 #include "src/control/channel.h"
 #include "src/control/membership.h"
 #include "src/control/rpc_status.h"
+#include "src/job/ranks.h"
 #include "wire/ids.h"
 
 namespace netsum {
@@ -168,6 +169,7 @@ void ParentRelay::join(const control::JoinRequest& message, const Address& peer,
       Session& session = sessions_[id];
       session.spec = request.job;
       session.rank = static_cast<int>(request.rank);
+      session.host = above.origin();
       session.rack = request.rack;
       session.multicast = request.multicast && request.rack.empty();
       session.began_us = monotonic_us();
@@ -201,7 +203,10 @@ void ParentRelay::on_event(SessionId id, const control::Event& event, const std:
       if (!granted.ok()) report = fail(id, session, granted);
     } else {
       stream->enqueue(event);
-      if (event.has_failed()) stream->enqueue_end(grpc::Status::OK);
+      if (event.has_failed()) {
+        session.has_failed = true;
+        stream->enqueue_end(grpc::Status::OK);
+      }
     }
   }
   stream->pump();
@@ -270,17 +275,27 @@ void ParentRelay::on_dataplane_lost(const Status& reason) {
 }
 
 void ParentRelay::on_stream_over(SessionId id) {
+  control::MemberRequest claim;
+  Status lost;
   {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
-    if (found->second.waits()) return forget_waiting(id);
-    found->second.stream_is_over = true;
+    Session& session = found->second;
+    if (session.waits()) return forget_waiting(id);
+    session.stream_is_over = true;
+    if (session.member != 0 && !session.has_failed && session.unanswered == 0) {
+      session.has_failed = true;
+      ++session.unanswered;
+      claim = claim_of(session);
+      lost = disconnected(session.rank, session.host, !session.rack.empty());
+    }
   }
+  if (!lost.ok()) return send_failure(id, claim, lost);
   cancel_if_over(id);
 }
 
-// Cancels the call to the parent, which then treats the member as lost. This waits until the parent has answered that
+// Cancels the call to the parent, which then treats this aggregator as lost. This waits until the parent has answered that
 // the member leaves, or reports a failure; otherwise the parent could see the end of the call first.
 void ParentRelay::cancel_if_over(SessionId id) {
   std::shared_ptr<ParentCall> call;

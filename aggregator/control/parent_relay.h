@@ -99,6 +99,7 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   struct Session {
     JobSpec spec;
     int rank = 0;
+    std::string host;        // of the rank, for messages
     std::string rack;        // of an aggregator below this one that joins for the rank; else empty
     bool multicast = false;  // it can receive from a multicast group
     MemberId member = 0;     // the parent's; 0: it has not answered yet
@@ -108,7 +109,7 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
     std::shared_ptr<ParentCall> call;  // not started while it waits
     std::shared_ptr<Reservation> reservation;
     std::optional<ParentJob> job;  // granted
-    bool has_failed = false;       // the parent has been told, or is being told
+    bool has_failed = false;       // the parent knows, or is being told
     int unanswered = 0;            // calls by which the parent learns of a failure, or that the member leaves
     bool stream_is_over = false;
     bool waits() const { return reservation == nullptr; }  // for slots or an index here

@@ -350,7 +350,11 @@ class SlowParent final : public control::Aggregator::Service {
     if (!left_ && !failed_) lost_ = true;
     return grpc::Status::OK;
   }
-  grpc::Status Fail(grpc::ServerContext*, const control::FailRequest*, control::Empty*) override {
+  grpc::Status Fail(grpc::ServerContext*, const control::FailRequest* request, control::Empty*) override {
+    {
+      const std::lock_guard lock(mutex_);
+      failure_ = from_failed(request->failure());
+    }
     failing_ = true;
     // Time for the Leave, and for the end, to overtake.
     wait_until([&] { return lost_ || leaving_; }, std::chrono::milliseconds(500));
@@ -371,7 +375,16 @@ class SlowParent final : public control::Aggregator::Service {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
+  Status failure() {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
   std::atomic<bool> leaving_ = false, left_ = false, failing_ = false, failed_ = false, lost_ = false;
+
+ private:
+  std::mutex mutex_;
+  Status failure_;
 };
 
 class SlowParentTest : public ParentRelayTest {
@@ -417,6 +430,19 @@ TEST_F(SlowParentTest, AMemberThatLeavesIsNotLost) {
   SlowParent::wait_until([&] { return slow_.left_ || slow_.lost_; });
   EXPECT_TRUE(slow_.left_);
   EXPECT_FALSE(slow_.lost_);
+}
+
+// The end of the call alone would mean that the aggregator is lost.
+TEST_F(SlowParentTest, AMemberThatIsLostIsToldOfBeforeItsCallEnds) {
+  stream_.reset();
+  SlowParent::wait_until([&] { return slow_.failed_ || slow_.lost_; });
+  EXPECT_TRUE(slow_.failed_);
+  EXPECT_FALSE(slow_.lost_);
+  const Status told = slow_.failure();
+  EXPECT_EQ(told.code(), ErrorCode::kPeerLost);
+  EXPECT_EQ(told.rank(), 0);
+  EXPECT_THAT(told.message(),
+              testing::MatchesRegex("rank 0 \\(127.0.0.1:[0-9]+\\) disconnected without leaving.*"));
 }
 
 TEST_F(SlowParentTest, AMemberThatFailsAndLeavesHasFailed) {

@@ -24,6 +24,15 @@ std::string describe_rank(int rank, const std::string& host) {
   return "rank " + std::to_string(rank) + " (" + host + ")";
 }
 
+Status disconnected(int rank, const std::string& host, bool by_aggregator) {
+  constexpr char kWhy[] =
+      " disconnected without leaving: its process died or hangs, or its host is unreachable";
+  if (by_aggregator)
+    return {ErrorCode::kAggregatorLost,
+            "the aggregator by which " + describe_rank(rank, host) + " joined" + kWhy};
+  return {ErrorCode::kPeerLost, describe_rank(rank, host) + kWhy, rank};
+}
+
 std::string describe_ms(int64_t ms) {
   if (ms < 1000) return std::to_string(ms) + " ms";
   std::string text = std::to_string(ms / 1000);

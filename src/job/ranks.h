@@ -18,6 +18,11 @@ std::string describe_ranks(std::span<const int> ranks);
 // "rank 3 (10.0.0.7)".
 std::string describe_rank(int rank, const std::string& host);
 
+// A rank's connection has ended, and the rank has not left. `by_aggregator`: the connection was that of an aggregator which
+// had joined for the rank, and which tells of ranks that are lost (kPeerLost) before it ends their connections. So it is
+// lost itself (kAggregatorLost).
+Status disconnected(int rank, const std::string& host, bool by_aggregator);
+
 // 1500 -> "1.5 s", 200 -> "200 ms".
 std::string describe_ms(int64_t ms);
 

@@ -1,7 +1,11 @@
 """Racks under a spine: aggregators that feed a parent, with real links, in both dataplanes and mixed."""
 
 import json
+import os
+import signal
+import time
 
+from harness import PATIENCE_S
 from rack_harness import RackCommandTest
 
 WORKERS = 4
@@ -61,3 +65,21 @@ class HierarchyRackTest(RackCommandTest):
         for rank in ranks[:3]:
             assert rank.end() != 0
             rank.wait_for("rank 3 (10.77.0.4")
+
+    def test_a_job_outlives_an_aggregator_below_the_spine(self):
+        self.up("--workers", WORKERS, "--racks", 2)
+        status = self.status()
+        root = next(node["address"] for node in status["nodes"] if node["id"] == "w0")
+        failover = ("--on-failure", "failover", "--fallback", "hosts", "--root", f"{root}:6000")
+        ranks = [
+            self.start_rank(
+                w, WORKERS, "--bytes", "64k", "--iterations", 500, "--numerics", "fixed", "--json", *failover
+            )
+            for w in range(WORKERS)
+        ]
+        deadline = time.monotonic() + PATIENCE_S
+        while self.link_bytes("up1", "spine")[0] < 1 << 20:
+            assert time.monotonic() < deadline
+        os.kill(status["aggregators"][2]["pid"], signal.SIGKILL)
+        for report in self.reports_of(ranks):
+            assert [one["failovers"] for one in report["ranks"]] == [1]
