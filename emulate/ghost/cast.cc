@@ -42,10 +42,8 @@ bool same_operations(const Step& a, const Step& b) {
                     });
 }
 
-Result<std::vector<const Step*>> cast(const std::vector<Program>& records, int rank, uint64_t whole_steps,
-                                      uint64_t seed) {
+Result<Cast> Cast::of(const std::vector<Program>& records) {
   const Program& order = records.front();
-  const uint64_t recorded = whole_steps_of(order);
   for (const Program& record : records) {
     for (size_t k = 0; k < order.steps.size(); ++k) {
       if (k < record.steps.size() && same_operations(order.steps[k], record.steps[k])) continue;
@@ -54,31 +52,53 @@ Result<std::vector<const Step*>> cast(const std::vector<Program>& records, int r
                      std::to_string(k) + ": record all ranks in one run, to its end");
     }
   }
+  Cast cast(records);
+  for (const Program& record : records)
+    for (const Step& step : record.steps) cast.sort_in(step);
+  for (const Step& step : order.steps) cast.order_.push_back(cast.kind_of(step));
+  return cast;
+}
+
+size_t Cast::kind_of(const Step& step) const {
+  return static_cast<size_t>(std::find_if(kinds_.begin(), kinds_.end(),
+                                          [&](const auto& kind) {
+                                            return kind[0]->partial == step.partial &&
+                                                   same_operations(*kind[0], step);
+                                          }) -
+                             kinds_.begin());
+}
+
+void Cast::sort_in(const Step& step) {
+  const size_t kind = kind_of(step);
+  if (kind == kinds_.size()) kinds_.emplace_back();
+  kinds_[kind].push_back(&step);
+}
+
+Result<std::vector<const Step*>> Cast::steps(int rank, uint64_t whole_steps, uint64_t seed) const {
+  const Program& order = records_.front();
+  const uint64_t recorded = whole_steps_of(order);
   if (whole_steps == 0) whole_steps = recorded;
   if (whole_steps > recorded && recorded < 2)
     return invalid("there is no step to repeat: the record has " + std::to_string(recorded) +
                    " whole steps, of which the first one sets up");
-  const auto own = std::find_if(records.begin(), records.end(),
+  const auto own = std::find_if(records_.begin(), records_.end(),
                                 [rank](const Program& record) { return record.header.rank == rank; });
   Rng rng(seed + static_cast<uint64_t>(rank));
-  const auto any_like = [&](const Step& wanted) {
-    std::vector<const Step*> fitting;
-    for (const Program& record : records)
-      for (const Step& step : record.steps)
-        if (step.partial == wanted.partial && same_operations(step, wanted)) fitting.push_back(&step);
+  const auto any_like = [&](size_t k) {
+    const auto& fitting = kinds_[order_[k]];
     return fitting[rng.below(fitting.size())];
   };
   std::vector<const Step*> steps;
   for (uint64_t k = 0; k < whole_steps; ++k) {
-    if (own != records.end() && k < recorded) {
+    if (own != records_.end() && k < recorded) {
       steps.push_back(&own->steps[k]);
     } else {
       // The first step sets up.
-      steps.push_back(any_like(order.steps[k < recorded ? k : 1 + (k - 1) % (recorded - 1)]));
+      steps.push_back(any_like(k < recorded ? k : 1 + (k - 1) % (recorded - 1)));
     }
   }
   if (recorded < order.steps.size())
-    steps.push_back(own != records.end() ? &own->steps[recorded] : any_like(order.steps[recorded]));
+    steps.push_back(own != records_.end() ? &own->steps[recorded] : any_like(recorded));
   return steps;
 }
 

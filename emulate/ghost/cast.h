@@ -14,13 +14,28 @@ namespace netsum::ghost {
 // play one in the place of the other.
 bool same_operations(const program::Step& a, const program::Step& b);
 
-// The steps that `rank` plays, out of the records of some ranks, of which the first one gives the order. `whole_steps`: how
-// many; what was recorded behind them is added at the end. 0: as many as were recorded. A rank that was recorded plays its own
-// steps. One that was not plays whole steps of randomly chosen recorded ranks (`seed`), and so does every rank behind the
-// recorded steps: mean times would make a step too short, as the slowest rank decides. Errors: kInvalidArgument: there is no
-// step to repeat, or the recorded ranks differ in their operations.
-Result<std::vector<const program::Step*>> cast(const std::vector<program::Program>& records, int rank,
-                                               uint64_t whole_steps, uint64_t seed);
+// Chooses the steps of ranks out of the records of some ranks, of which the first one gives the order.
+class Cast {
+ public:
+  // The records must outlive it. Errors: kInvalidArgument: the recorded ranks differ in their operations.
+  static Result<Cast> of(const std::vector<program::Program>& records);
+
+  // The steps that `rank` plays. `whole_steps`: how many; what was recorded behind them is added at the end. 0: as many as were
+  // recorded. A rank that was recorded plays its own steps. One that was not plays whole steps of randomly chosen recorded ranks
+  // (`seed`), and so does every rank behind the recorded steps: mean times would make a step too short, as the slowest rank
+  // decides. Errors: kInvalidArgument: there is no step to repeat.
+  Result<std::vector<const program::Step*>> steps(int rank, uint64_t whole_steps, uint64_t seed) const;
+
+ private:
+  explicit Cast(const std::vector<program::Program>& records) : records_(records) {}
+  void sort_in(const program::Step& step);
+  size_t kind_of(const program::Step& step) const;
+
+  const std::vector<program::Program>& records_;
+  // All recorded steps; those of one kind can be played in each other's place.
+  std::vector<std::vector<const program::Step*>> kinds_;
+  std::vector<size_t> order_;  // by step of the first record, its kind
+};
 
 // The record of a rank as of a job of `world_size` ranks: each rank has as many elements as before. kUnsupported: ranks have
 // unequal parts.

@@ -34,6 +34,12 @@ std::vector<Program> two_ranks() {
   return records;
 }
 
+Result<std::vector<const Step*>> cast(const std::vector<Program>& records, int rank, uint64_t whole_steps,
+                                      uint64_t seed) {
+  const auto made = Cast::of(records);
+  return made.ok() ? made->steps(rank, whole_steps, seed) : made.status();
+}
+
 TEST(Cast, ARecordedRankPlaysItsOwnSteps) {
   const auto records = two_ranks();
   const auto steps = cast(records, 1, 0, 7);

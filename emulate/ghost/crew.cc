@@ -34,10 +34,6 @@ constexpr int kBurstsInTurn = 8;
 // Of the first operation, which connects the ranks. Programs have smaller numbers.
 constexpr uint64_t kConnectId = UINT64_MAX - 1;
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(steady_clock::now().time_since_epoch()).count();
-}
-
 Status no_epoll() {
   return {ErrorCode::kResourceExhausted,
           std::string("cannot watch sockets by epoll: ") + std::strerror(errno)};
@@ -192,6 +188,10 @@ Status Crew::failure() {
   const std::lock_guard lock(mutex_);
   if (failure_.ok() && !left_.ok() && steady_clock::now() - left_at_ > kAfterLeaving) return left_;
   return failure_;
+}
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(steady_clock::now().time_since_epoch()).count();
 }
 
 Status Crew::run() {

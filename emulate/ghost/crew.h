@@ -22,6 +22,9 @@
 
 namespace netsum::ghost {
 
+// The clock of players: monotonic.
+int64_t now_ns();
+
 struct Ghost {
   int rank = 0;
   std::vector<const program::Step*> steps;

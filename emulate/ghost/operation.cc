@@ -66,12 +66,7 @@ OperationSpec spec_of(const program::Operation& operation, int rank, int world_s
   spec.type = moves ? DataType::kByte : operation.type;
   spec.op = moves ? ReduceOp::kSum : operation.op;
   spec.one_tensor = collective == Collective::kReduceScatter;
-  std::vector<uint64_t> counts = operation.parts;
-  if (counts.empty()) {
-    const auto parts = has_parts(collective) ? static_cast<size_t>(world_size) : size_t{1};
-    counts.assign(parts, operation.count / parts);
-  }
-  for (const uint64_t count : counts)
+  for (const uint64_t count : program::counts_of_parts(operation, world_size))
     spec.tensors.push_back({.input = &kInput, .output = &output, .count = count * element});
   return spec;
 }

@@ -120,6 +120,12 @@ bool has_parts(Collective collective) {
          collective == Collective::kGather || collective == Collective::kScatter;
 }
 
+std::vector<uint64_t> counts_of_parts(const Operation& operation, int group_size) {
+  if (!operation.parts.empty()) return operation.parts;
+  const size_t parts = has_parts(operation.collective) ? static_cast<size_t>(group_size) : 1;
+  return std::vector<uint64_t>(parts, operation.count / parts);
+}
+
 int group_size(const Header& header, int group) {
   if (header.groups.empty()) return group == 0 ? header.world_size : 0;
   for (const Group& one : header.groups)

@@ -60,6 +60,9 @@ struct Operation {
       done_ns;  // from the begin of the step; none: it had not ended when the recording did
 };
 
+// Of a checked operation of a group of `group_size` ranks: the elements of each of its tensors.
+std::vector<uint64_t> counts_of_parts(const Operation& operation, int group_size);
+
 // An operation of an earlier step, for which this step waits.
 struct Carried {
   uint64_t steps_back = 1;

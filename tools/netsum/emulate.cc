@@ -166,20 +166,18 @@ class Emulation {
 Status Emulation::prepare(const std::string& rack_name, const std::string& aggregator) {
   Result<std::vector<program::Program>> records = read_profile(plan_);
   if (!records.ok()) return records.status();
-  for (int rank = 0; rank < plan_.ranks; ++rank) {
-    const auto steps = ghost::cast(*records, rank, plan_.steps, plan_.seed);
-    if (!steps.ok()) return steps.status();
-    steps_ = steps->size();
-    first_ids_.clear();
-    uint64_t operations = 0;
-    for (const program::Step* step : *steps) {
-      first_ids_.push_back(operations);
-      operations += step->operations.size();
-    }
-    for (const program::Step* step : *steps)
-      for (const program::Operation& operation : step->operations)
-        if (const Status status = ghost::check_supported(operation); !status.ok())
-          return invalid(plan_.profile + ": step " + std::to_string(step->number) + ": " + status.message());
+  const auto cast = ghost::Cast::of(*records);
+  if (!cast.ok()) return cast.status();
+  const auto steps = cast->steps(0, plan_.steps, plan_.seed);  // the operations of all ranks are the same
+  if (!steps.ok()) return steps.status();
+  steps_ = steps->size();
+  uint64_t operations = 0;
+  for (const program::Step* step : *steps) {
+    first_ids_.push_back(operations);
+    operations += step->operations.size();
+    for (const program::Operation& operation : step->operations)
+      if (const Status status = ghost::check_supported(operation); !status.ok())
+        return invalid(plan_.profile + ": step " + std::to_string(step->number) + ": " + status.message());
   }
   for (const auto& [rank, knobs] : plan_.knobs)
     if (knobs.crash && *knobs.crash >= steps_)

@@ -45,10 +45,6 @@ constexpr nanoseconds kSpin{50'000};
 // As that of a process group by default: the real rank may compute for long.
 constexpr std::chrono::minutes kOperationTimeout{30};
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
-}
-
 // Of this program: what getrusage() has includes the one that started it.
 uint64_t peak_bytes() {
   std::ifstream status("/proc/self/status");
@@ -103,7 +99,7 @@ class RealRank {
   }
 
   Status run(const StopSignals& stop, const std::function<void(uint64_t)>& on_step) {
-    player_.start(now_ns());
+    player_.start(ghost::now_ns());
     uint64_t told = 0;
     std::vector<ghost::Player::Submission> due;
     while (!player_.ended()) {
@@ -114,12 +110,12 @@ class RealRank {
         for (const auto& [id, at_ns] : done_) player_.complete(id, at_ns);
         done_.clear();
       }
-      player_.advance(now_ns(), &due);
+      player_.advance(ghost::now_ns(), &due);
       for (const auto& one : due) submit(one);
       for (; told < player_.step(); ++told) on_step(told);
       if (player_.ended() || !due.empty()) continue;
       if (stop.wait(milliseconds(0)) != 0) return {ErrorCode::kAborted, "stopped"};
-      const int64_t now = now_ns();
+      const int64_t now = ghost::now_ns();
       const nanoseconds left(std::min<int64_t>(player_.next_ns() - now, nanoseconds(kLook).count()));
       if (left <= kSpin) continue;
       std::unique_lock lock(mutex_);
@@ -136,7 +132,7 @@ class RealRank {
     work.on_done([this, id = one.id](const Status& status) {
       const std::lock_guard lock(mutex_);
       if (!status.ok() && failure_.ok()) failure_ = status;
-      done_.emplace_back(id, now_ns());
+      done_.emplace_back(id, ghost::now_ns());
       ended_.notify_one();
     });
   }
@@ -144,17 +140,11 @@ class RealRank {
   Work start(const program::Operation& operation) {
     using program::Collective;
     const int rank = communicator_->rank();
-    const auto size = static_cast<size_t>(communicator_->world_size());
     const size_t element = size_of(operation.type);
-    std::vector<uint64_t> counts = operation.parts;
-    if (counts.empty()) {
-      const size_t parts = program::has_parts(operation.collective) ? size : 1;
-      counts.assign(parts, operation.count / parts);
-    }
     std::vector<TensorView> tensors;
     std::vector<BufferView> buffers;
     size_t begin = 0;
-    for (const uint64_t count : counts) {
+    for (const uint64_t count : program::counts_of_parts(operation, communicator_->world_size())) {
       tensors.push_back({input_.data() + begin, output_.data() + begin, count});
       buffers.push_back({input_.data() + begin, output_.data() + begin, count * element});
       begin += count * element;
@@ -259,8 +249,10 @@ Status EmulateRole::prepare() {
   Result<std::vector<program::Program>> records = read_profile(plan_);
   if (!records.ok()) return records.status();
   records_ = std::move(records).value();
+  const auto cast = ghost::Cast::of(records_);
+  if (!cast.ok()) return cast.status();
   for (const int rank : plan_.own_ranks) {
-    auto steps = ghost::cast(records_, rank, plan_.steps, plan_.seed);
+    auto steps = cast->steps(rank, plan_.steps, plan_.seed);
     if (!steps.ok()) return steps.status();
     parts_.push_back({rank, std::move(steps).value()});
   }
