@@ -34,7 +34,7 @@ Segment::~Segment() {
   if (control_ != nullptr) munmap(control_, bytes_);
 }
 
-// Allocates all pages and seals the size, so that an access by any rank cannot fail later.
+// Allocates all pages and seals the size, so that an access by any rank cannot fail later. Each rank maps those that it uses.
 Status Segment::make(int* file) {
   *file = memfd_create("netsum", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (*file < 0) return exhausted("get", bytes_);
@@ -51,7 +51,7 @@ Status Segment::map(int file) {
     return Status(ErrorCode::kVersionMismatch,
                   "the ranks of this host differ in the layout of the memory they share: install the same "
                   "release of netsum for all of them");
-  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) return exhausted("map", bytes_);
   control_ = static_cast<Control*>(memory);
   blocks_ = static_cast<uint8_t*>(memory) + (bytes_ - kSlots * (ranks_ + 1) * host_block_bytes_);
