@@ -209,7 +209,7 @@ std::vector<DenseRank> random_ranks(Rng* rng, size_t ranks, size_t elements, dou
 }
 
 TEST(ReductionTest, DenseTensorsOfAnyKind) {
-  for (uint64_t seed = 1; seed <= (soak() ? 10'000 : 150); ++seed) {
+  for (uint64_t seed = 1; seed <= (soak() ? 10'000 : 60); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
     Job job(&rng);
@@ -487,7 +487,7 @@ std::deque<Reduction> coo_reductions(std::vector<CooRank>* ranks, uint64_t rows,
 }
 
 TEST(ReductionTest, SparseTensorsOfAnyKind) {
-  for (uint64_t seed = 1; seed <= (soak() ? 20'000 : 600); ++seed) {
+  for (uint64_t seed = 1; seed <= (soak() ? 20'000 : 200); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
     Job job(&rng);

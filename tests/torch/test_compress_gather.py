@@ -239,7 +239,7 @@ def test_natural_compression_is_right_on_average():
     def on_rank(rank):
         model = wrapped(Chosen())
         netsum.torch.compress(model, "natural")
-        total, steps = torch.zeros(SHAPES["wide.weight"]), 400
+        total, steps = torch.zeros(SHAPES["wide.weight"]), 200
         for _ in range(steps):
             total += backward(model, gradient_of(rank, 0))["wide.weight"]
         everyone = [gradient_of(r, 0)["wide.weight"] for r in range(WORLD_SIZE)]
@@ -262,7 +262,7 @@ def test_the_step_is_skipped_on_every_rank(method):
 
 
 @pytest.mark.parametrize(
-    "methods", [["natural", "chunktopk"], pytest.param(list(CODES), marks=pytest.mark.soak)], ids=["some", "all"]
+    "methods", [["chunktopk"], pytest.param(list(CODES), marks=pytest.mark.soak)], ids=["some", "all"]
 )
 def test_training_with_codes_ends_near_the_uncompressed_loss(methods):
     def on_rank(rank):

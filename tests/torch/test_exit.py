@@ -136,14 +136,9 @@ def test_ends(scripts, ending):
     assert_ended(ending, [one.returncode for one in ended], output, errors)
 
 
-# Each is three new interpreters that import torch: 9 s of processor time.
-@pytest.mark.parametrize(
-    "ending",
-    [
-        "exception",  # after which torchrun ends the other rank itself
-        *(pytest.param(ending, marks=pytest.mark.soak) for ending in ENDINGS if ending != "exception"),
-    ],
-)
+# Each is three new interpreters that import torch: 9 s of processor time. After an exception torchrun ends the other rank itself.
+@pytest.mark.soak
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_torchrun(ending):
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     result = ranks.run_script(SCRIPT, "netsum", ending, launcher=launcher)

@@ -1,6 +1,7 @@
 """Ranks and aggregators are killed in the middle of training: who is left goes on as was asked."""
 
 import contextlib
+import io
 import itertools
 import os
 import pathlib
@@ -399,6 +400,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.soak  # five interpreters that import torch: 15 s of processor time
 @pytest.mark.network
 def test_torchrun_restarts_from_the_checkpoint(tmp_path):
     """torchrun --max-restarts: the same weights as without the kill."""
@@ -416,7 +418,13 @@ def test_torchrun_restarts_from_the_checkpoint(tmp_path):
     starts, total = starts_and_total(restarted.stdout)
     assert starts <= {5, 6} and len(starts) == 1, starts
 
-    with ranks.Scripts() as scripts:
-        whole = scripts.run_ranks(RESTARTED, RESTARTED, arguments=[str(tmp_path / "whole")])
-    assert [one.returncode for one in whole] == [0, 0], whole
-    assert starts_and_total("".join(one.stdout for one in whole)) == ({0}, total)
+    def on_rank(rank):
+        dist.destroy_process_group()  # the script makes its own
+        os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        sys.argv = ["script", str(tmp_path / "whole")]
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            exec(RESTARTED, {"__name__": "__main__"})
+        return output.getvalue()
+
+    port = str(free_port())
+    assert starts_and_total("".join(ranks.run(on_rank, world_size=2))) == ({0}, total)

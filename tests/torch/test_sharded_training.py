@@ -218,7 +218,7 @@ def test_fully_shard():
 @pytest.mark.parametrize(
     "names",
     [
-        ("accumulate", "clip", "divide_factor", "bfloat16", "reduce_float16"),
+        ("clip", "divide_factor", "bfloat16"),
         pytest.param(ONE_WAY, marks=pytest.mark.soak),
     ],
     ids=["some", "all"],

@@ -11,9 +11,9 @@ import torch.distributed as dist
 
 import torch
 
-OPERATIONS = 50
+OPERATIONS = 10
 # What a thread runs for OPERATIONS small operations if it carries them out: far above this.
-BUSY_NS = 100_000
+BUSY_NS = 50_000
 
 
 def run_time_ns():

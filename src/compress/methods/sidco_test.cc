@@ -98,7 +98,7 @@ TEST(SidcoTest, SendsWhatPassesTheThresholdOfTheFittedDistribution) {
   for (const char* const fit : {"exponential", "pareto", "gamma"}) {
     Rank rank(*made(options_of(fit, 0.002)), kCount);
     std::set<int> counts;
-    for (uint64_t step = 0; step < 40; ++step) {
+    for (uint64_t step = 0; step < 20; ++step) {
       const auto values = heavy(step);
       const int stages = step == 0 ? 3 : static_cast<int>(stages_of(rank));
       rank.compress(values);
