@@ -23,7 +23,6 @@ PAGE_LINES = 250
 # Longer: the protocol; commands, settings and methods that are looked up; the tutorial with all that it prints; tables that programs write.
 LONG_PAGES = {
     "docs/command.md": 260,
-    "docs/compression.md": 272,
     "docs/pytorch.md": 381,
     "docs/results.md": 348,
     "docs/tutorial.md": 561,

@@ -129,11 +129,11 @@ std::string table_of_options() {
 }  // namespace
 
 std::string methods_page() {
-  return table_of_methods() + "\n" + table_of_options();
+  return table_of_methods();
 }
 
-std::string formulas_page() {
-  std::string text = row({"method", "C(x)", "bound"});
+std::string details_page() {
+  std::string text = table_of_options() + "\n" + row({"method", "C(x)", "bound"});
   text += "|---|---|---|\n";
   for (const Method* const method : all_methods())
     if (!method->formula.empty())

@@ -1,4 +1,4 @@
-// The tables of docs/compression.md, and the formulas.
+// The table of docs/compression.md, and what is too long for it.
 #ifndef NETSUM_SRC_COMPRESS_METHODS_PAGE_H_
 #define NETSUM_SRC_COMPRESS_METHODS_PAGE_H_
 
@@ -6,10 +6,10 @@
 
 namespace netsum::compress {
 
-// Markdown: methods and options.
+// Markdown: the methods.
 std::string methods_page();
-// Markdown: what each method sends of a tensor, and how far that is from the tensor at most.
-std::string formulas_page();
+// Markdown: the options; what each method sends of a tensor, and how far that is from the tensor at most.
+std::string details_page();
 
 }  // namespace netsum::compress
 

@@ -24,7 +24,7 @@ class CompressionCommand : public Subcommand {
 
   int run() override {
     if (markdown_) {
-      std::fputs((compress::methods_page() + "\n" + compress::formulas_page()).c_str(), stdout);
+      std::fputs((compress::methods_page() + "\n" + compress::details_page()).c_str(), stdout);
       return kExitOk;
     }
     for (const compress::Method* const method : compress::all_methods())
