@@ -110,6 +110,28 @@ work.get_future().then(callback)
 work.wait()
 """
 
+# Without close(), with batches in flight.
+WAVES = """
+import sys
+import torch
+import torch.distributed as dist
+import netsum.torch
+
+dist.init_process_group("netsum")
+model = torch.nn.Linear(64, 64)
+waves = netsum.torch.Waves(model, torch.optim.SGD(model.parameters(), lr=0.1), lambda ddp, x: ddp(x).sum())
+for _ in range(4):
+    waves.step(torch.ones(2, 64))
+if sys.argv[1] == "exception":
+    if dist.get_rank() == 1:
+        raise KeyError("on purpose")
+    try:
+        while True:
+            waves.step(torch.ones(2, 64))
+    except netsum.torch.Error as error:
+        print("noticed", error.code)
+"""
+
 
 ENDINGS = ("destroy", "nothing", "sys_exit", "exception", "in_flight")
 
@@ -192,3 +214,11 @@ def test_exception_in_one_rank_ends_the_others(scripts):
 def test_callback_that_runs_when_the_script_ends(scripts):
     (result,) = scripts.run_ranks(SLOW_CALLBACK)
     assert (result.returncode, result.stdout) == (0, "called back\n"), result.stderr
+
+
+def test_ends_with_waves(scripts):
+    ended = scripts.run_ranks(WAVES, WAVES, arguments=["nothing"])
+    assert [one.returncode for one in ended] == [0, 0], ended
+    survivor, failed = scripts.run_ranks(WAVES, WAVES, arguments=["exception"])
+    assert failed.returncode == 1 and "KeyError" in failed.stderr, failed
+    assert survivor.returncode == 0 and re.search(r"noticed (aborted|peer_lost)", survivor.stdout), survivor

@@ -338,7 +338,7 @@ def test_what_cannot_be_split_is_refused():
                 make()
         hooked = torch.optim.SGD(model.parameters(), lr=0.1)
         hooked.register_step_post_hook(lambda *_: None)
-        with pytest.raises(ValueError, match="once for each bucket"):
+        with pytest.raises(ValueError, match="once for each step"):
             OverlappedOptimizer(model, hooked)
         optimizer = OverlappedOptimizer(model, CountsSteps(model.parameters(), lr=0.1), separable=True)
         with pytest.raises(TypeError, match="hooks of steps"):

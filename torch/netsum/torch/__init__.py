@@ -19,6 +19,7 @@ from netsum.torch._priority import Priorities, prioritise, priority_hook
 from netsum.torch._record import Recording, program_of, record
 from netsum.torch._regroup import regroup
 from netsum.torch._sparse import sparse_all_reduce
+from netsum.torch._waves import Waves
 
 __all__ = [
     "Compression",
@@ -28,6 +29,7 @@ __all__ = [
     "OverlappedOptimizer",
     "Priorities",
     "Recording",
+    "Waves",
     "advise",
     "check_compressor",
     "compress",

@@ -20,7 +20,7 @@ _logger = logging.getLogger("netsum")
 _emulated = _emulation.enter()
 _exit_hook_pid = None
 # How long a script that ends waits for operations in flight, of which other ranks may need the results.
-_FLUSH_S = 30.0
+FLUSH_S = 30.0
 
 
 def create(backend_options, _process_group_options):
@@ -140,7 +140,7 @@ def _leave_all_groups(pid):
             backends.append(backend_of(group))
         except (AttributeError, ValueError, RuntimeError):  # not a group of ours
             continue
-    if _ended_by_an_error():
+    if ended_by_an_error():
         for backend in backends:
             with contextlib.suppress(RuntimeError):
                 backend.abort()  # the other ranks must not wait for this one
@@ -150,18 +150,18 @@ def _leave_all_groups(pid):
             backend.shutdown()
 
 
-def _ended_by_an_error():
+def ended_by_an_error():
     """Whether an exception that nobody has handled ends the script. An interactive session goes on after one."""
     return getattr(sys, "last_type", None) is not None and not hasattr(sys, "ps1")
 
 
 def _flush(backends):
-    deadline = time.monotonic() + _FLUSH_S
+    deadline = time.monotonic() + FLUSH_S
     for backend in backends:
         # In slices, between which Ctrl-C ends the wait. What has failed is not waited for.
         while backend.error() is None and not backend.flush(datetime.timedelta(seconds=0.1)):
             if time.monotonic() > deadline:
-                _logger.warning("operations are still in flight %g s after the script has ended", _FLUSH_S)
+                _logger.warning("operations are still in flight %g s after the script has ended", FLUSH_S)
                 return
 
 

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import torch
 
-_GRACE_S = 10.0  # after the deadline of the group, so that the operation's own error comes first
+GRACE_S = 10.0  # after the deadline of the group, so that the operation's own error comes first
 
 
 class OverlappedOptimizer(torch.optim.Optimizer):
@@ -45,7 +45,7 @@ class OverlappedOptimizer(torch.optim.Optimizer):
         self._hook_state, self._reduce = hook if hook is not None else (model.process_group, _sum)
         # Plain DDP multiplies gradients by this before it sums them; with a hook, the hook computes the mean.
         self._factor = 1.0 / dist.get_world_size(model.process_group) if hook is None else None
-        self._timeout_s = timeout_of(model.process_group) + _GRACE_S if timeout_s is None else timeout_s
+        self._timeout_s = timeout_of(model.process_group) + GRACE_S if timeout_s is None else timeout_s
         # DDP's own sum of which parameters were used comes after the buckets, and backward() waits for it. So there is
         # nothing to gain, and a parameter of a module that is not called may be in use or not.
         self._waits_at_start = model.find_unused_parameters
@@ -87,7 +87,7 @@ class OverlappedOptimizer(torch.optim.Optimizer):
         for reduction in [r for r in self._live if r.settings is not None]:
             self._complete(reduction)  # step() was called twice
         self._update_now()
-        settings = [_settings_of(group) for group in self.param_groups]
+        settings = [settings_of(group) for group in self.param_groups]
         for reduction in self._live:
             reduction.check_unchanged()
         for reduction in self._live:
@@ -292,14 +292,11 @@ class OverlappedOptimizer(torch.optim.Optimizer):
             self.optimizer.step()
         finally:
             self.optimizer.param_groups = whole
-        for old, new in zip(before, groups, strict=True):
-            changed = [name for name in new if new[name] is not old.get(name)]
-            if changed:
-                self._error = TypeError(
-                    f"{type(self.optimizer).__name__} cannot be split by parameter: its step changes {', '.join(changed)} of a "
-                    "group of parameters. Use it without OverlappedOptimizer"
-                )
-                raise self._error
+        try:
+            check_groups_unchanged(self.optimizer, before, groups, "OverlappedOptimizer")
+        except TypeError as error:
+            self._error = error
+            raise
 
     def _raise_error(self):
         if self._error is not None:
@@ -411,7 +408,7 @@ def _version(gradient):
     return None if gradient is None else gradient._version
 
 
-def _settings_of(group):
+def settings_of(group):
     """A copy of a group's settings, which a scheduler may change before they are used."""
     return {
         name: value.clone() if isinstance(value, torch.Tensor) else value
@@ -435,21 +432,7 @@ def timeout_of(group):
 def _check(model, optimizer, separable):
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(f"OverlappedOptimizer: the model is a {type(model).__name__}, not a DistributedDataParallel")
-    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, OverlappedOptimizer):
-        raise TypeError(f"OverlappedOptimizer: {type(optimizer).__name__} is not an optimizer that it can split")
-    name = type(optimizer).__name__
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError(
-            "OverlappedOptimizer: LBFGS keeps one state for all parameters and evaluates the loss several times in a step, so it "
-            "cannot be split by parameter"
-        )
-    if not type(optimizer).step.__module__.startswith("torch.optim.") and not separable:
-        raise ValueError(
-            f"OverlappedOptimizer: {name} is not of torch.optim. If it updates each parameter by its own gradient and state "
-            "alone, pass separable=True"
-        )
-    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
-        raise ValueError(f"OverlappedOptimizer: {name} has hooks of its steps, which would run once for each bucket")
+    check_optimizer(optimizer, separable, "OverlappedOptimizer")
     if any(p.device.type != "cpu" for p in model.parameters()):
         raise ValueError(
             "OverlappedOptimizer: the model must be on the CPU; sums of other devices have streams to wait for"
@@ -468,4 +451,34 @@ def _check(model, optimizer, separable):
             raise ValueError(
                 f"OverlappedOptimizer: create the DistributedDataParallel without {option}: it changes when and where DDP "
                 "writes gradients"
+            )
+
+
+def check_optimizer(optimizer, separable, user):
+    """Raises an error of the class `user` unless each parameter is updated by its own gradient and state alone."""
+    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, OverlappedOptimizer):
+        raise TypeError(f"{user}: {type(optimizer).__name__} is not an optimizer that it can split")
+    name = type(optimizer).__name__
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(
+            f"{user}: LBFGS keeps one state for all parameters and evaluates the loss several times in a step, so it "
+            "cannot be split by parameter"
+        )
+    if not type(optimizer).step.__module__.startswith("torch.optim.") and not separable:
+        raise ValueError(
+            f"{user}: {name} is not of torch.optim. If it updates each parameter by its own gradient and state "
+            "alone, pass separable=True"
+        )
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise ValueError(f"{user}: {name} has hooks of its steps, which would not run once for each step")
+
+
+def check_groups_unchanged(optimizer, before, after, user):
+    """After a step: raises TypeError if it has changed more of its groups than the parameters in them."""
+    for old, new in zip(before, after, strict=True):
+        changed = [name for name in new if new[name] is not old.get(name)]
+        if changed:
+            raise TypeError(
+                f"{type(optimizer).__name__} cannot be split by parameter: its step changes {', '.join(changed)} of a "
+                f"group of parameters. Use it without {user}"
             )
