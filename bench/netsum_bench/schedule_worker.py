@@ -25,10 +25,14 @@ class Ddp:
     def __init__(self, rank, width, layers, batch, bucket_mb):
         torch.manual_seed(1)
         modules = [layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.Tanh())]
-        self.model = DistributedDataParallel(nn.Sequential(*modules), bucket_cap_mb=bucket_mb)
-        self.optimizer = self.make_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9))
+        module = nn.Sequential(*modules)
+        self.begin(module, torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9), bucket_mb)
         self.generator = torch.Generator().manual_seed(rank)
         self.shape = (batch, width)
+
+    def begin(self, module, optimizer, bucket_mb):
+        self.model = DistributedDataParallel(module, bucket_cap_mb=bucket_mb)
+        self.optimizer = self.make_optimizer(optimizer)
 
     def make_optimizer(self, optimizer):
         return optimizer
@@ -42,8 +46,11 @@ class Ddp:
         self.end()
         return (time.perf_counter() - start) / batches, losses
 
+    def loss(self, model, x):
+        return nn.functional.mse_loss(model(x), x.flip(1))
+
     def backward(self, x, share=1.0):
-        loss = nn.functional.mse_loss(self.model(x), x.flip(1))
+        loss = self.loss(self.model, x)
         loss.mul(share).backward()
         return loss.item()
 
@@ -112,12 +119,30 @@ class Prioritised(Overlapped):
         return netsum.torch.Priorities(self.model), netsum.torch.priority_hook
 
 
+class Waves(Ddp):
+    """Batches are those of two replicas in turn."""
+
+    def begin(self, module, optimizer, bucket_mb):
+        self.waves = netsum.torch.Waves(module, optimizer, self.loss, bucket_cap_mb=bucket_mb)
+
+    def train(self, batches):
+        batch_s, losses = super().train(batches)
+        return batch_s, [loss.result().item() for loss in losses]
+
+    def pass_of(self, _index, x):
+        return self.waves.step(x)
+
+    def end(self):
+        self.waves.synchronize()
+
+
 SCHEDULES = {
     "DDP": Ddp,
     "accumulation": Accumulation,
     "delayed": Delayed,
     "overlapped": Overlapped,
     "prioritised": Prioritised,
+    "waves": Waves,
 }
 
 

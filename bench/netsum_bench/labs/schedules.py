@@ -9,7 +9,7 @@ from netsum_bench.report import NOTHING, markdown, median, number, rate_bits, ra
 from netsum_bench.systems import TorchRanks
 
 BACKENDS = {"netsum": 29406, "gloo": 29407}
-SCHEDULES = ["DDP", "accumulation", "delayed", "overlapped", "prioritised"]
+SCHEDULES = ["DDP", "accumulation", "delayed", "overlapped", "prioritised", "waves"]
 SYSTEMS = [f"{backend} {schedule}" for backend in BACKENDS for schedule in SCHEDULES]
 # The names of the formulas (netsum.torch.advise()). Without priorities, there is none for updates without a barrier.
 PREDICTED = {
@@ -17,6 +17,7 @@ PREDICTED = {
     "accumulation": "accumulation of 2 batches",
     "delayed": "steps delayed by one batch",
     "prioritised": "priorities without barrier",
+    "waves": "two waves",
 }
 REFERENCE = "1gbit"
 WARM_UP = 4  # batches; DDP makes other buckets after the first
