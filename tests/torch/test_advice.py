@@ -19,6 +19,13 @@ def test_two_waves_by_the_formulas(network, to_ddp, to_accumulation):
     assert rates["steps delayed by one batch"] == pytest.approx(rates["two waves"])
 
 
+def test_two_waves_where_processors_compute_more_than_one_pass():
+    alone, both = (_advice.Advice(1 / 3, 2 / 3, 0.5, 0.25, at_once) for at_once in (1, 2))
+    assert alone.gains["two waves"] == pytest.approx(1)
+    assert both.gains["two waves"] == pytest.approx(4 / 3)
+    assert both.pays == ["two waves"]
+
+
 def test_accumulation_wins_when_the_network_takes_longer_than_a_step_and_a_forward_pass():
     for network, wins in [(1.3, False), (1.4, True)]:
         rates = _advice.rates(1 / 3, 2 / 3, network)
@@ -82,3 +89,9 @@ def test_measures_and_leaves_the_model_as_it_was(backend, capfd):
 def test_refuses_what_it_cannot_measure():
     with pytest.raises(TypeError, match="not a DistributedDataParallel"):
         netsum.torch.advise(nn.Linear(1, 1), ())
+
+    def on_rank(rank):
+        with pytest.raises(ValueError, match=r"at_once is 0\.5"):
+            netsum.torch.advise(DistributedDataParallel(nn.Linear(1, 1)), (), at_once=0.5)
+
+    ranks.run(on_rank, world_size=1)

@@ -36,7 +36,7 @@ NOTES = {
     "accumulation of 2 batches": "no_sync(); a step then has twice the samples",
     "steps delayed by one batch": "gradients of older weights; not a part of netsum",
     "priorities without barrier": "OverlappedOptimizer with Priorities; the same losses; at best: measured 0.90 to 1.03 on two cores",
-    "two waves": "two replicas in turn, twice the memory; not a part of netsum",
+    "two waves": "Waves; two replicas, twice the memory; a step then has twice the samples",
     "compression": "compress(); at best, without its processor time",
 }
 
@@ -49,10 +49,11 @@ class Advice:
     backward_s: float
     network_s: float
     bytes_left: float
+    at_once: float = 1.0
 
     @property
     def rates(self):
-        return rates(self.forward_s, self.backward_s, self.network_s, self.bytes_left)
+        return rates(self.forward_s, self.backward_s, self.network_s, self.bytes_left, self.at_once)
 
     @property
     def gains(self):
@@ -77,19 +78,20 @@ class Advice:
         return "\n".join(lines)
 
 
-def advise(model, batch, loss=None, *, bytes_left=0.25, steps=5, print_to=None):
+def advise(model, batch, loss=None, *, bytes_left=0.25, at_once=1.0, steps=5, print_to=None):
     """Measures a DistributedDataParallel and its group, and prints on rank 0 which schedules pay. Returns the Advice.
 
     Call it on every rank. `batch`: the arguments of model(), in a tuple. `loss`: a function of its output, by default its sum.
-    `bytes_left`: what compression would leave of the bytes, equal on all ranks. `print_to`: a file; None: standard output. It
-    makes `steps` + 1 passes, of which the first does not count, and sums as many copies of the gradients. Weights, gradients,
+    `bytes_left`: what compression would leave of the bytes, equal on all ranks. `at_once`: how many passes the processors compute in
+    the time of one, for two waves. `print_to`: a file; None: standard output. It makes `steps` + 1 passes, of which the first does not count, and sums as many copies of the gradients. Weights, gradients,
     buffers and the state of random numbers are then what they were. Measure on otherwise idle hosts.
     """
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(f"advise: the model is a {type(model).__name__}, not a DistributedDataParallel")
-    if steps < 1 or not 0 < bytes_left <= 1:
+    if steps < 1 or at_once < 1 or not 0 < bytes_left <= 1:
         raise ValueError(
-            f"advise: steps is {steps} and bytes_left is {bytes_left}; steps must be at least 1, bytes_left in (0, 1]"
+            f"advise: steps is {steps}, at_once is {at_once} and bytes_left is {bytes_left}; steps and at_once must be at least 1, "
+            "bytes_left in (0, 1]"
         )
     parameters = [p for p in model.parameters() if p.requires_grad]
     kept = [p.grad for p in parameters], [b.clone() for b in model.buffers()]
@@ -107,7 +109,7 @@ def advise(model, batch, loss=None, *, bytes_left=0.25, steps=5, print_to=None):
     dist.all_reduce(
         medians, dist.ReduceOp.MAX, group=model.process_group
     )  # a step lasts as long as that of the slowest
-    advice = Advice(*medians.tolist(), bytes_left)
+    advice = Advice(*medians.tolist(), bytes_left, at_once)
     if dist.get_rank(model.process_group) == 0:
         print(advice, file=print_to)
     return advice
