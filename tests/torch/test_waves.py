@@ -102,6 +102,58 @@ def test_the_steps_are_those_of_the_paper(backend, at_once, make):
     assert all(torch.equal(a, b) for other in others for a, b in zip(first, other, strict=True))
 
 
+def test_one_computes_while_the_sums_of_the_other_are_on_their_way():
+    def on_rank(rank):
+        held, events = [], []
+
+        def hold(_, bucket):
+            events.append("gradients")
+            future = torch.futures.Future()
+            if held:
+                future.set_result(bucket.buffer())
+            held.append((future, bucket.buffer()))
+            return future
+
+        def loss(model, x, y):
+            events.append("forward")
+            if len(events) == 3:  # of the second batch
+                held[0][0].set_result(held[0][1])
+            return loss_of(model, x, y)
+
+        model = model_of()
+        waves = Waves(model, momentum(model), loss, hook=lambda ddp: (None, hold), timeout_s=20)
+        for number in range(2):
+            waves.step(*batch(rank, number))
+        waves.close()
+        assert events == ["forward", "gradients"] * 2
+
+    ranks.run(on_rank, world_size=1)
+
+
+def test_a_wave_begins_where_the_plan_says():
+    def on_rank(rank):
+        model, has_begun = model_of(), threading.Event()
+
+        def loss(ddp, x, y):
+            if ddp.module is not model and len(x) == 3:
+                has_begun.set()
+            return loss_of(ddp, x, y)
+
+        waves = Waves(model, momentum(model), loss, at_once=2.0)
+        for number in range(4):
+            waves.step(*batch(rank, number))
+        waves.synchronize()
+        waves.plan = _activations.WavesPlan(0.5, "2.weight", 0, 0)  # the last layer, whose gradient comes first
+        model[0].weight.register_hook(lambda gradient: None if has_begun.wait(20) else gradient * torch.nan)
+        for number in range(2):
+            waves.step(*batch(rank, number, size=3))
+        waves.synchronize()
+        assert has_begun.is_set() and vector(model).isfinite().all()
+        waves.close()
+
+    ranks.run(on_rank, world_size=1)
+
+
 def test_the_difference_of_the_replicas_stays_until_one_is_broadcast():
     def on_rank(rank):
         torch.manual_seed(1)
