@@ -555,7 +555,7 @@ IN_ORDER = [
         schedules.schedules,
         axes(workers=2, percent=[25, 50, 100, 200], steps=16, rounds=5, system=schedules.SYSTEMS),
         place=("workers",),
-        minutes=15,
+        minutes=18,
         help={
             "percent": "that sums of gradients take of the time of computation",
             "steps": "batches of a turn, an even number",
