@@ -143,7 +143,7 @@ def test_a_wave_begins_where_the_plan_says():
         for number in range(4):
             waves.step(*batch(rank, number))
         waves.synchronize()
-        waves.plan = _activations.WavesPlan(0.5, "2.weight", 0, 0)  # the last layer, whose gradient comes first
+        waves.plan = _activations.WavesPlan(0.5, "2.weight", 0, 0, 0)  # the last layer, whose gradient comes first
         model[0].weight.register_hook(lambda gradient: None if has_begun.wait(20) else gradient * torch.nan)
         for number in range(2):
             waves.step(*batch(rank, number, size=3))
@@ -478,10 +478,11 @@ def test_the_plan_has_the_least_peak_that_is_fast_and_fits():
     assert _activations.turn_s(0.7, at_once=1) == pytest.approx(1)
     plans = [
         _activations.plan(bins, marks, fixed_bytes=100, memory_bytes=limit, at_once=at_once)
-        for limit, at_once in [(None, 1), (None, 2), (1400, 2), (1300, 2), (1100, 2)]
+        for limit, at_once in [(None, 1), (None, 2), (1855, 2), (1705, 2), (1600, 2)]
     ]
     assert [(p.offset, p.start) for p in plans] == [(1.0, None), (0.5, "b"), (0.5, "b"), (0.6, "a"), (1.0, None)]
     assert [p.activation_bytes for p in plans] == pytest.approx([1000, 1250, 1250, 1100, 1000], rel=0.01)
+    assert [p.most_bytes for p in plans] == pytest.approx([1000, 1750, 1750, 1600, 1000], rel=0.01)
     with pytest.raises(ValueError, match=r"1099 is too small for one wave.*100 bytes.* 1000"):
         _activations.plan(bins, marks, fixed_bytes=100, memory_bytes=1099)
 
@@ -513,8 +514,8 @@ class Box:
             self.counted.alive.pop(id(self), None)
 
 
-@pytest.mark.parametrize("layers", [3, pytest.param(12, marks=pytest.mark.soak)])
-def test_the_peak_of_the_plan_is_that_of_both_replicas(layers):
+@pytest.mark.parametrize(("layers", "at_once"), [(3, 1), (12, 2), pytest.param(12, 1, marks=pytest.mark.soak)])
+def test_the_peak_of_the_plan_is_that_of_both_replicas(layers, at_once):
     def on_rank(rank):
         model = nn.Sequential(*(m for _ in range(layers) for m in (nn.Linear(64, 64), nn.Tanh())))
         counted = None
@@ -523,20 +524,22 @@ def test_the_peak_of_the_plan_is_that_of_both_replicas(layers):
             return counted.loss(ddp, x, y) if counted else loss_of(ddp, x, y)
 
         optimizer = torch.optim.Adam(model.parameters())
-        waves = Waves(model, optimizer, loss)
+        waves = Waves(model, optimizer, loss, at_once=at_once)
         x = torch.randn(100, 64)
-        for _ in range(3):
-            waves.step(x, x.flip(1)).result()
+        waves.step(x, x.flip(1)).result()
         # The input, and the output of every layer; the targets are flipped into a storage of their own.
         assert waves.plan.activation_bytes == (layers + 2) * 100 * 64 * 4
         weights = sum(p.nbytes for p in model.parameters())
         assert waves.plan.fixed_bytes == (2 + 3 + 2 * 2) * weights + 2 * 2 * layers * 4  # and the counts of steps
-        assert waves.plan.offset == 1
+        for _ in range(2):
+            waves.step(x, x.flip(1)).result()
         counted = Counted(p for replica in waves._replicas for p in replica.parameters)
         for _ in range(10):
             waves.step(x, x.flip(1))
         waves.close()
-        assert counted.peak == pytest.approx(waves.plan.activation_bytes, rel=0.05)
+        if at_once == 1:
+            assert counted.peak == pytest.approx(waves.plan.activation_bytes, rel=0.05)
+        assert (layers + 2) * 100 * 64 * 4 <= counted.peak <= waves.plan.most_bytes
 
     ranks.run(on_rank, world_size=2)
 

@@ -92,13 +92,19 @@ class WavesPlan:
     offset: float  # where in its pass a wave is when the other one begins; 1: at its end, so they compute in turn
     start: str | None  # the parameter whose gradient is then complete; None: the last one
     fixed_bytes: int  # weights, buffers, gradients and optimizer states
-    activation_bytes: int  # of both waves together, at most
+    activation_bytes: int  # of both waves together, if both compute as fast as the one that was measured
+    most_bytes: int  # of both waves together, however fast each of them computes
 
 
 def peak_of_two(bins, offset):
     """The most bytes of two passes of which one begins at `offset` of the other."""
     shift = round(offset * len(bins))
     return max(size + (bins[i - shift] if i >= shift else 0) for i, size in enumerate(bins))
+
+
+def most_of_two(bins, offset):
+    """As peak_of_two(), if the pass that is ahead may stand still at the offset until the other one has its peak."""
+    return max(bins) + (max(bins[int(offset * len(bins)) :]) if offset < 1 else 0)
 
 
 def turn_s(offset, at_once, pass_s=1.0):
@@ -110,18 +116,19 @@ def turn_s(offset, at_once, pass_s=1.0):
 
 
 def plan(bins, marks, fixed_bytes, memory_bytes=None, at_once=1.0):
-    """The offset with the least peak, among the fastest that fit into `memory_bytes`.
+    """The offset with the least peak, among the fastest that fit into `memory_bytes` however fast each wave computes.
 
     marks: by name of a parameter, where in the pass its gradient is complete. Raises ValueError if nothing fits.
     """
     starts = {1.0: None, **{at: name for name, at in marks.items() if 0.5 <= at < 1}}
-    peaks = {at: peak_of_two(bins, at) if at < 1 else max(bins) for at in starts}
-    fitting = [at for at in starts if memory_bytes is None or fixed_bytes + peaks[at] <= memory_bytes]
+    peaks = {at: peak_of_two(bins, at) for at in starts}
+    most = {at: most_of_two(bins, at) for at in starts}
+    fitting = [at for at in starts if memory_bytes is None or fixed_bytes + most[at] <= memory_bytes]
     if not fitting:
         raise ValueError(too_small(fixed_bytes, max(bins), memory_bytes))
     fastest = min(turn_s(at, at_once) for at in fitting)
     best = min((at for at in fitting if turn_s(at, at_once) <= fastest + _SAME), key=lambda at: (peaks[at], -at))
-    return WavesPlan(best, starts[best], fixed_bytes, peaks[best])
+    return WavesPlan(best, starts[best], fixed_bytes, peaks[best], most[best])
 
 
 def too_small(fixed_bytes, pass_bytes, memory_bytes):

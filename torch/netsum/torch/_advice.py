@@ -36,7 +36,7 @@ NOTES = {
     "accumulation of 2 batches": "no_sync(); a step then has twice the samples",
     "steps delayed by one batch": "gradients of older weights; not a part of netsum",
     "priorities without barrier": "OverlappedOptimizer with Priorities; the same losses; at best: measured 0.90 to 1.03 on two cores",
-    "two waves": "Waves; two replicas, twice the memory; a step then has twice the samples",
+    "two waves": "Waves; at best; twice the memory, and a step then has twice the samples",
     "compression": "compress(); at best, without its processor time",
 }
 
