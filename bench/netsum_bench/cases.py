@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import os
 
-from netsum_bench.labs import commands, groups, jobs, profile, racks, schedules, sparse, training, trees
+from netsum_bench.labs import commands, groups, jobs, profile, racks, schedules, slow_link, sparse, training, trees
 from netsum_bench.runner import Case
 from netsum_bench.sparse_inputs import DENSITIES, OVERLAPS, SELECTIONS, UNITS
 from netsum_bench.systems import COMPRESSED, SYSTEMS
@@ -169,6 +169,25 @@ IN_ORDER = [
         known={"system": list(trees.SYSTEMS), "fabric": list(trees.FABRICS)},
         adapt=trees.that_can_be_linked,
         tables={"trees": trees.table},
+    ),
+    Case(
+        "slow-link",
+        "How long does an all-reduce take when the link of one worker becomes slow?",
+        slow_link.slow_link,
+        axes(
+            workers=8,
+            rate="100mbit",
+            bytes=4 * MI,
+            fraction=[0.75, 0.5, 0.25],
+            rounds=2,
+            system=[slow_link.OURS, "gloo", "openmpi"],
+        ),
+        place=("workers", "rate"),
+        minutes=8,
+        help={"fraction": "of its rate that the link has left"},
+        known={"system": [slow_link.OURS, "gloo", "openmpi"]},
+        key=("fraction", "system"),
+        tables={"slow-link": columns.SLOW_LINK},
     ),
     Case(
         "sparse",

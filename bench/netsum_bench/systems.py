@@ -133,9 +133,10 @@ class Netsum(Tuned):
         else:
             yield flags
 
-    def run(self, size, iterations, warmup, *more):
+    def run(self, size, iterations, warmup, *more, during=contextlib.nullcontext):
+        """`during`: makes a context manager of the start gate's path, in which the workers run."""
         size = size if self.dtype == "float32" else size // 2  # as many elements
-        with gate_file(self.rack.workers) as gate:
+        with gate_file(self.rack.workers) as gate, during(gate):
             command = [self.rack.netsum, "bench", self.collective, "--world-size", self.rack.workers]
             command += ["--bytes", size] if size else []
             command += ["--iterations", iterations, "--warmup", warmup, "--dtype", self.dtype]

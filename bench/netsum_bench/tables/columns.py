@@ -53,6 +53,30 @@ LOSS = Table(
 )
 
 
+def settled(row):
+    """In each round."""
+    found = [record["settled_after"] for record in row.records if "settled_after" in record]
+    return ", ".join("never" if one is None else f"{one} sums" for one in found)
+
+
+SLOW_LINK = Table(
+    ("fraction", "system"),
+    [
+        ("left of the link", lambda row: f"{row['fraction'] * 100:g} %"),
+        ("system", lambda row: SYSTEMS[row["system"]].label),
+        ("bound, ms", medians("least_ms")),
+        ("before, ms", ranges("before_ms")),
+        ("slow, ms", ranges("slow_ms")),
+        ("slow, over the bound", lambda row: f"{median(row.values('slow_ms')) / median(row.values('least_ms')):.2f}"),
+        ("within 10 % after", settled),
+        ("repaired, ms", ranges("after_ms")),
+        ("wrong", lambda row: sum(row.values("wrong"))),
+    ],
+    left=2,
+    wanted=lambda row: bool(row.values("slow_ms")),
+)
+
+
 def failed_or_ms(row):
     found, failed = row.values("seconds"), len(row.values("failed"))
     said = [range_text([s * 1e3 for s in found])] if found else []
