@@ -143,6 +143,7 @@ Status read_reduce_options(const netsum_all_reduce_options* given, const std::st
   if (Status status = read_struct(given, what, &in); !status.ok()) return status;
   *refusal = read_kind(in.type, in.op, what, out);
   out->timeout = std::chrono::milliseconds(in.timeout_ms);
+  if (in.watermarks != nullptr) out->watermarks = in.watermarks->watermarks;
   return Status();
 }
 

@@ -22,6 +22,9 @@ struct netsum_work {
   netsum::Work work;
   std::atomic<bool> has_callback = false;
 };
+struct netsum_watermarks {
+  std::shared_ptr<netsum::Watermarks> watermarks;
+};
 
 namespace netsum::c_api {
 

@@ -56,6 +56,7 @@ Work CommunicatorBase::move(Collective collective, std::span<const BufferView> b
     spec.tensors.push_back({buffer.input, buffer.output, buffer.bytes});
   spec.role = make_role(collective, root, rank());
   spec.role.tag = options.tag;
+  spec.watermarks = options.watermarks;
   return check_and_submit(std::move(spec), options.timeout);
 }
 
@@ -67,6 +68,7 @@ Work CommunicatorBase::sum(Collective collective, std::span<const TensorView> te
   spec.tensors.assign(tensors.begin(), tensors.end());
   spec.role = make_role(collective, root, rank());
   spec.role.tag = options.tag;
+  spec.watermarks = options.watermarks;
   spec.one_tensor = collective == Collective::kReduceScatter;
   return check_and_submit(std::move(spec), options.timeout);
 }
@@ -74,6 +76,10 @@ Work CommunicatorBase::sum(Collective collective, std::span<const TensorView> te
 Work CommunicatorBase::check_and_submit(OperationSpec&& spec, std::chrono::milliseconds timeout) {
   if (is_forked()) return ended_work(refusal_in_child());
   if (Status refusal = check_role(spec, world_size()); !refusal.ok()) return ended_work(refusal);
+  if (spec.watermarks != nullptr)
+    return ended_work(
+        {ErrorCode::kUnsupported, std::string(collective_name(spec.role.collective)) +
+                                      ": no engine reads watermarks yet: submit it without them"});
   SparseOperations* const sparse = this->sparse();
   return sparse != nullptr ? sparse->submit(std::move(spec), timeout) : submit(std::move(spec), timeout);
 }

@@ -31,6 +31,8 @@
 
 namespace netsum {
 
+class Watermarks;  // watermarks.h
+
 // A contiguous array of elements to reduce. `input` and `output` may be equal (in place). Otherwise no output may
 // overlap an input or another output of the same call (kInvalidArgument). Both must stay valid, and the caller must not
 // modify them, until the operation has ended.
@@ -147,6 +149,7 @@ struct CollectiveOptions {
   std::chrono::milliseconds timeout{0};  // 0: CommunicatorOptions::timeout
   // What the bytes are, in the caller's own numbers, for example their element type. Ranks compare it.
   uint32_t tag = 0;
+  std::shared_ptr<Watermarks> watermarks = nullptr;  // null: all of the input is there
 };
 
 // Of collectives that sum.
@@ -156,6 +159,7 @@ struct ReduceOptions {
   std::chrono::milliseconds timeout{0};  // 0: CommunicatorOptions::timeout
   // What the caller does with inputs or results besides, in its own numbers. Ranks compare it.
   uint32_t tag = 0;
+  std::shared_ptr<Watermarks> watermarks = nullptr;  // null: all of the input is there
 };
 using AllReduceOptions = ReduceOptions;
 

@@ -101,8 +101,9 @@ typedef enum netsum_verify {
   NETSUM_VERIFY_SUM = 2
 } netsum_verify;
 
-typedef struct netsum_comm netsum_comm; /* one rank's membership in a job */
-typedef struct netsum_work netsum_work; /* an operation in progress */
+typedef struct netsum_comm netsum_comm;             /* one rank's membership in a job */
+typedef struct netsum_work netsum_work;             /* an operation in progress */
+typedef struct netsum_watermarks netsum_watermarks; /* of an operation whose input arrives piece by piece */
 
 /* netsum::CommunicatorOptions describes each option in detail (options.h). Times are in milliseconds. */
 typedef struct netsum_comm_options {
@@ -184,6 +185,8 @@ typedef struct netsum_all_reduce_options {
   netsum_dtype type;  /* 0: NETSUM_FLOAT32 */
   netsum_redop op;    /* 0: NETSUM_SUM */
   int64_t timeout_ms; /* 0: timeout_ms of the communicator */
+  /* The first version of this struct ended here. */
+  netsum_watermarks* watermarks; /* NULL: all of the input is there */
 } netsum_all_reduce_options;
 
 /* netsum::CommunicatorStats describes each number (communicator.h). */
@@ -384,6 +387,21 @@ NETSUM_API int netsum_reduce(netsum_comm* comm, const netsum_tensor* tensors, si
 /* parts[r] is summed over all ranks, and the sum is written at rank r alone. */
 NETSUM_API int netsum_reduce_scatter(netsum_comm* comm, const netsum_tensor* parts, size_t count,
                                      const netsum_all_reduce_options* options, netsum_work** work);
+
+/* Receives the watermark `delivered` of an operation. */
+typedef void (*netsum_on_delivered)(void* user_data, size_t delivered);
+/* Makes the watermarks of one operation, which the caller must release with netsum_watermarks_free(). netsum::Watermarks describes
+ * them, their units and the calls of `on_delivered`, which may be NULL (watermarks.h). */
+NETSUM_API int netsum_watermarks_make(size_t step, netsum_on_delivered on_delivered, void* user_data,
+                                      netsum_watermarks** watermarks);
+/* Input below `bytes` can be read. */
+NETSUM_API int netsum_watermarks_make_available(netsum_watermarks* watermarks, size_t bytes);
+/* Ends the operation, and with it the job, with `code` and `message`, which may be NULL. */
+NETSUM_API int netsum_watermarks_fail(netsum_watermarks* watermarks, int code, const char* message);
+/* Results below are in the outputs; 0 if `watermarks` is NULL. */
+NETSUM_API size_t netsum_watermarks_delivered(const netsum_watermarks* watermarks);
+/* Frees `watermarks`, which may be NULL, at any time: the operation goes on with what is available. */
+NETSUM_API void netsum_watermarks_free(netsum_watermarks* watermarks);
 
 /* Starts an all-reduce of a tensor most of whose elements are zero: what is zero on all ranks does not travel. See
  * Communicator::sparse_all_reduce() (communicator.h). `options` NULL: defaults. */
