@@ -250,6 +250,47 @@ std::vector<TensorView> OperationMemory::views(int rank) {
   return views;
 }
 
+void OperationMemory::poison(int rank) {
+  const Role& role = roles_[static_cast<size_t>(rank)];
+  std::vector<Piece>& pieces = memory_[static_cast<size_t>(rank)];
+  for (size_t t = 0; t < pieces.size(); ++t)
+    if (role.contributes(t))
+      std::fill_n(pieces[t].bytes.begin() + kGuardBytes, plan_.tensors[t].count * element_bytes(),
+                  uint8_t{0xFF});
+}
+
+void OperationMemory::arrive(int rank, size_t begin, size_t end) {
+  const Role& role = roles_[static_cast<size_t>(rank)];
+  std::vector<Piece>& pieces = memory_[static_cast<size_t>(rank)];
+  size_t done = 0;
+  for (size_t t = 0; t < pieces.size(); ++t) {
+    const size_t bytes = plan_.tensors[t].count * element_bytes();
+    const size_t first = std::clamp(begin, done, done + bytes), last = std::clamp(end, done, done + bytes);
+    if (role.contributes(t))
+      std::copy_n(input_of(rank, 0) + first, last - first,
+                  pieces[t].bytes.begin() + kGuardBytes + (first - done));
+    done += bytes;
+  }
+}
+
+std::string OperationMemory::check_delivered(int rank, size_t bytes) const {
+  expect();
+  const Role& role = roles_[static_cast<size_t>(rank)];
+  const std::vector<Piece>& pieces = memory_[static_cast<size_t>(rank)];
+  size_t done = 0;
+  for (size_t t = 0; t < pieces.size() && done < bytes; ++t) {
+    const size_t of_tensor = plan_.tensors[t].count * element_bytes();
+    const size_t delivered = std::min(of_tensor, bytes - done);
+    const uint8_t* output = pieces[t].bytes.data() + pieces[t].output;
+    if (role.receives(t) &&
+        !std::equal(output, output + delivered, expected_.begin() + static_cast<ptrdiff_t>(done)))
+      return "rank " + std::to_string(rank) + ", tensor " + std::to_string(t) + ": delivered up to byte " +
+             std::to_string(bytes) + ", and a result before it is not there";
+    done += of_tensor;
+  }
+  return "";
+}
+
 std::string OperationMemory::check(int rank, bool ended) const {
   if (ended) expect();
   const std::vector<Piece>& pieces = memory_[static_cast<size_t>(rank)];

@@ -30,6 +30,12 @@ class OperationMemory {
 
   // The tensors of `rank`, filled with its input.
   std::vector<TensorView> views(int rank);
+  // Overwrites the input of `rank`, as far as it contributes, and puts bytes [begin, end) of it back, of all tensors together.
+  void poison(int rank);
+  void arrive(int rank, size_t begin, size_t end);
+  size_t bytes() const { return count_ * element_bytes(); }  // of all tensors
+  // Checks what `rank` has received of the first `bytes` of the result. Returns what is wrong, or "".
+  std::string check_delivered(int rank, size_t bytes) const;
   // Checks the memory of `rank`: its result if the operation has `ended` there (ok) and it receives one, its inputs if they are
   // separate, and the bytes around them. Returns what is wrong, or "".
   std::string check(int rank, bool ended) const;

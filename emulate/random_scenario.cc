@@ -245,6 +245,7 @@ void limit_job(const ScenarioLimits& limits, JobPlan* job) {
   }
   for (OperationPlan& operation : job->operations) {
     operation.submit_at_us.resize(static_cast<size_t>(job->ranks));
+    if (!(limits.faults & kStraggler)) operation.arrival = {};
     if (!(limits.faults & kStraggler))
       std::fill(operation.submit_at_us.begin(), operation.submit_at_us.end(), 0);
     if (has_parts(operation.collective)) operation.tensors.resize(static_cast<size_t>(job->ranks));
@@ -367,6 +368,23 @@ void random_roles(uint64_t seed, Scenario* scenario) {
     for (OperationPlan& operation : job.operations) {
       operation.receivers = uint64_t{1} << rng.below(static_cast<uint64_t>(job.ranks));
       if (is_floating(operation.type) && rng.chance(0.5)) operation.contributors = rng.next();
+    }
+  }
+}
+
+// In one of three jobs, the input of some ranks arrives piece by piece.
+void random_arrival(uint64_t seed, Scenario* scenario) {
+  Rng rng(seed ^ 0x6E657473756D0008ull);
+  for (JobPlan& job : scenario->jobs) {
+    if (rng.chance(0.67)) continue;
+    for (OperationPlan& operation : job.operations) {
+      if (rng.chance(0.3)) continue;
+      size_t bytes = 0;
+      for (const TensorPlan& tensor : operation.tensors) bytes += tensor.count * size_of(operation.type);
+      operation.arrival.ranks = rng.next();
+      operation.arrival.piece_bytes = std::max<size_t>(
+          bytes / 40, pick(&rng, {1u, 3u, scenario->payload_bytes, 10 * scenario->payload_bytes}));
+      operation.arrival.pause_us = static_cast<int64_t>(pick(&rng, {0, 10, 300, 3000}));
     }
   }
 }
@@ -502,6 +520,7 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
   random_balance(seed, &scenario);
   random_roles(seed, &scenario);
   random_recurrence(seed, &scenario);
+  random_arrival(seed, &scenario);
   random_lies(seed, limits.lying, &scenario);
   random_switches(seed, &scenario);
   apply_limits(limits, &scenario);

@@ -30,6 +30,14 @@ struct TensorPlan {
   bool in_place = false;
 };
 
+// How the input of some ranks arrives, which until then is poison: piece by piece (netsum/watermarks.h).
+struct ArrivalPlan {
+  uint64_t ranks = 0;            // bits of the ranks
+  size_t piece_bytes = 1;        // twice as much at most
+  int64_t pause_us = 0;          // between two pieces, at most
+  size_t most_bytes = SIZE_MAX;  // that ever arrive
+};
+
 struct OperationPlan {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
@@ -42,6 +50,7 @@ struct OperationPlan {
   // Of an all-reduce: bits of the ranks that contribute and that receive. Not all of both: it becomes a reduce of these.
   uint64_t contributors = UINT64_MAX;
   uint64_t receivers = UINT64_MAX;
+  ArrivalPlan arrival;
   std::vector<int64_t> submit_at_us;   // by rank, from the start of the job
   int64_t timeout_us = 3'600'000'000;  // only a run that hangs takes so long in virtual time
 };

@@ -367,14 +367,53 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
   worker.submitted.push_back(i);
   report.submitted_at_us = clock_.now_us();
   worker.deadlines_us[i] = worker.clock.local_us(clock_.now_us()) + plan->timeout_us;
-  worker.core->submit(i, {.type = plan->type,
-                          .op = plan->op,
-                          .tensors = memory->views(rank),
-                          .role = role_of(*plan, rank),
-                          .one_tensor = plan->collective == Collective::kReduceScatter,
-                          .deadline_us = worker.deadlines_us[i],
-                          .joint = {}});
+  OperationSpec spec{.type = plan->type,
+                     .op = plan->op,
+                     .tensors = memory->views(rank),
+                     .role = role_of(*plan, rank),
+                     .one_tensor = plan->collective == Collective::kReduceScatter,
+                     .deadline_us = worker.deadlines_us[i],
+                     .joint = {}};
+  if (overrides.empty() && (plan->arrival.ranks >> rank & 1) != 0)
+    spec.watermarks = make_watermarks(job_index, rank, i);
+  worker.core->submit(i, std::move(spec));
   drive(job_index, rank);
+}
+
+std::shared_ptr<Watermarks> Simulation::make_watermarks(size_t job, int rank, size_t i) {
+  OperationMemory& memory = *jobs_[job]->memories[i];
+  memory.poison(rank);
+  Rng rng(netsum_mix64(scenario_.seed ^ netsum_mix64((job << 40) + (i << 8) + static_cast<uint64_t>(rank))));
+  const size_t step = rng.below(1 + 2 * memory.bytes());
+  auto watermarks = std::make_shared<Watermarks>(step, [this, job, rank, i, &memory](size_t bytes) {
+    if (const std::string wrong = memory.check_delivered(rank, bytes); !wrong.empty())
+      violate("job " + std::to_string(job) + " operation " + std::to_string(i) + ": " + wrong);
+  });
+  watermarks->state().begin(
+      1, [this, job, rank] { clock_.at(clock_.now_us(), [this, job, rank] { drive(job, rank); }); });
+  worker_node(job, rank).watermarks[i] = watermarks;
+  arrive(job, rank, i, rng);
+  return watermarks;
+}
+
+void Simulation::arrive(size_t job, int rank, size_t i, Rng rng) {
+  const WorkerNode& worker = worker_node(job, rank);
+  if (worker.stopped || worker.report.operations[i].ended) return;
+  OperationMemory& memory = *jobs_[job]->memories[i];
+  const ArrivalPlan& plan = jobs_[job]->plan->operations[i].arrival;
+  Watermarks& watermarks = *worker.watermarks.at(i);
+  const size_t before = watermarks.available(), most = std::min(plan.most_bytes, memory.bytes());
+  const size_t after = std::min(most, before + rng.below(2 * plan.piece_bytes + 1));
+  memory.arrive(rank, before, after);
+  watermarks.make_available(after);
+  if (after == most) return;
+  const auto pause_us = static_cast<int64_t>(1 + rng.below(static_cast<uint64_t>(plan.pause_us) + 1));
+  clock_.at(clock_.now_us() + pause_us, [this, job, rank, i, rng] { arrive(job, rank, i, rng); });
+}
+
+void Simulation::fail_input(size_t job, int rank, size_t operation, int64_t at_us, const Status& status) {
+  at(at_us,
+     [this, job, rank, operation, status] { worker_node(job, rank).watermarks.at(operation)->fail(status); });
 }
 
 void Simulation::worker_received(size_t job, int rank, const InPacket& packet) {
@@ -405,6 +444,7 @@ void Simulation::drive(size_t job, int rank) {
     if (worker.core->next_tick_us() > now_us) break;
   }
   if (worker.core->next_tick_us() <= now_us) violate("a worker's timer would spin");
+  worker.core->report_delivered();
   take_completions(job, rank);
   if (!worker.left && run_program(&worker)) return drive(job, rank);
   schedule_tick(job, rank);
@@ -459,6 +499,7 @@ void Simulation::take_completions(size_t job_index, int rank) {
     report.ended = true;
     report.status = completion.status;
     report.ended_at_us = report_.ended_at_us = clock_.now_us();
+    check_watermarks(job_index, rank, completion.id);
     check_completion(job_index, rank, completion.id);
     if (!has_programs_) check_everywhere(job_index, completion.everywhere);
     --worker.pending;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@
 #include "emulate/result_checker.h"
 #include "emulate/scenario.h"
 #include "netsum/status.h"
+#include "netsum/watermarks.h"
+#include "src/base/rng.h"
 #include "src/worker/worker_core.h"
 
 namespace netsum::emulate {
@@ -124,6 +127,8 @@ class Simulation {
   // Anything else that happens during the run.
   void at(int64_t at_us, VirtualClock::Event event) { clock_.at(at_us, std::move(event)); }
   OperationMemory& memory(size_t job, size_t operation) { return *jobs_[job]->memories[operation]; }
+  // The caller of an operation whose input arrives piece by piece fails it.
+  void fail_input(size_t job, int rank, size_t operation, int64_t at_us, const Status& status);
   // Lets the plan of one rank differ from the others': what the checks for mismatches are there for.
   void override_plan(size_t job, int rank, size_t operation, const OperationPlan& plan);
   // Every rank of the job must have one. It outlives the run.
@@ -177,6 +182,7 @@ class Simulation {
     std::vector<size_t> submitted;    // operations of the plan, by number; only without a program
     RankReport report;
     std::vector<int64_t> deadlines_us;                           // [operation], by its own clock
+    std::map<size_t, std::shared_ptr<Watermarks>> watermarks;    // by operation
     std::vector<std::unique_ptr<OperationMemory>> own_memories;  // of overridden plans
   };
   struct JobRun {
@@ -207,6 +213,9 @@ class Simulation {
   void remove_done_jobs();
   void remove_job(size_t job);
   void submit(size_t job, int rank, size_t operation);
+  // Of an operation whose input arrives piece by piece.
+  std::shared_ptr<Watermarks> make_watermarks(size_t job, int rank, size_t operation);
+  void arrive(size_t job, int rank, size_t operation, Rng rng);
   void drive(size_t job, int rank);
   void schedule_tick(size_t job, int rank);
   void take_completions(size_t job, int rank);
@@ -256,6 +265,7 @@ class Simulation {
 
   // simulation_report.cc: what must hold.
   void check_completion(size_t job, int rank, size_t operation);
+  void check_watermarks(size_t job, int rank, size_t operation);
   void check_everywhere(size_t job, uint64_t everywhere);
   void check_addressee(const AggregatorNode& from, const OutPacket& packet);
   bool is_addressee(size_t job, int from, const Address& to) const;

@@ -57,6 +57,20 @@ void Simulation::check_completion(size_t job_index, int rank, size_t i) {
   violate(name_of_operation(job_index, rank, i) + ": " + wrong);
 }
 
+// Of an operation whose input arrives piece by piece. What has not come when it fails comes now, for the checks.
+void Simulation::check_watermarks(size_t job, int rank, size_t i) {
+  const WorkerNode& worker = worker_node(job, rank);
+  const auto found = worker.watermarks.find(i);
+  if (found == worker.watermarks.end()) return;
+  OperationMemory& memory = *jobs_[job]->memories[i];
+  const Watermarks& watermarks = *found->second;
+  if (!worker.report.operations[i].status.ok())
+    memory.arrive(rank, watermarks.available(), memory.bytes());
+  else if (watermarks.delivered() != memory.bytes())
+    violate(name_of_operation(job, rank, i) + " has ended with " + std::to_string(watermarks.delivered()) +
+            " of " + std::to_string(memory.bytes()) + " bytes delivered");
+}
+
 // What a rank concludes about the others. An operation without elements ends without them.
 void Simulation::check_everywhere(size_t job_index, uint64_t everywhere) {
   JobRun& job = *jobs_[job_index];

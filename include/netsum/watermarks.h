@@ -12,10 +12,10 @@
 // make_available(). The memory must stay valid, and the caller must write no input below the watermark, until the operation has
 // ended. Operations keep their order, so input that does not come holds up what is submitted later, on all ranks.
 //
-// How early: over the network, a packet is sent when its elements are available; in fixed point a scale group, of some hundred
-// packets. In the memory that the ranks of a host share, a host block at a time, and all of a large all_gather, gather, scatter,
-// broadcast or reduce_scatter. reduce_scatter, all_gather, gather and scatter send chunks of all parts in turn, so what
-// contributes to several parts begins in earnest when its last part becomes available.
+// How early: over the network, a packet is sent when its elements are available; in fixed point a scale group, with packets of 1500
+// bytes 1 MB of each stripe. In the memory that the ranks of a host share, a host block at a time, and a large all_gather,
+// gather, scatter, broadcast or reduce_scatter as a whole. reduce_scatter, all_gather, gather and scatter send chunks of all
+// parts in turn, so a rank that contributes to several parts sends most of them when its last part becomes available.
 //
 //   auto watermarks = std::make_shared<Watermarks>(1 << 20, [&](size_t bytes) { copy_back_up_to(bytes); });
 //   Work work = communicator->all_reduce(tensor, {.watermarks = watermarks});

@@ -22,6 +22,8 @@ class DataCursor {
   uint64_t next_chunk() const;
   // Whether the next packet can be sent.
   bool is_due() const { return is_due_; }
+  // Whether this rank's input of that packet's chunk is available.
+  bool has_input() const { return group_->operation->is_available(due_.chunk); }
   // Whether that packet is the first of a chunk whose packets are decoded together (ChunkPlan).
   bool begins_together() const { return due_.plan.together && part_ == 0; }
   // Makes `step` that of the packet that is due, and moves on.

@@ -63,6 +63,7 @@ Operation::Operation(uint64_t number, OperationSpec spec, int members, const Enc
       all_outputs_(std::ranges::all_of(elements_.tensors(), has_output)),
       encoding_(make_encoding(encoding_of(encoding, spec), spec.type, spec.op, members)),
       role_(std::move(spec.role)),
+      watermarks_(std::move(spec.watermarks)),
       partial_sums_(spec.joint.summed),
       without_tensors_(spec.without_tensors),
       none_alone_(!goes_to_one_alone(role_, elements_.tensors().size())) {
@@ -140,8 +141,15 @@ bool Operation::needs_result(const Elements& elements) const {
   return needs;
 }
 
+bool Operation::writes(const Elements& elements) const {
+  if (all_outputs_) return elements.count > 0;
+  bool writes = false;
+  if (has_outputs_) elements.for_each_run([&](const Run& run) { writes |= run.output != nullptr; });
+  return writes;
+}
+
 void Operation::copy_own(const Elements& elements) const {
-  if (!has_outputs_ || without_tensors_) return;
+  if (!has_outputs_ || without_tensors_ || was_delivered(elements)) return;
   elements.for_each_run([&](const Run& run) {
     if (is_own_copy(run)) kernels::copy_out(run.output, run.input, run.count);
   });
@@ -182,11 +190,31 @@ void Operation::encode(const Chunk& chunk, const PacketPlan& packet, uint8_t* pa
 }
 
 bool Operation::decode(const Chunk& chunk, const PacketPlan& packet, const Payloads& payloads) const {
-  return !has_outputs_ || encoding_->decode(chunk, chunk.agreed, packet, payloads);
+  return !has_outputs_ || was_delivered(chunk) || encoding_->decode(chunk, chunk.agreed, packet, payloads);
 }
 
 void Operation::decode_zeros(const Chunk& chunk) const {
-  if (has_outputs_) encoding_->decode_zeros(chunk);
+  if (has_outputs_ && !was_delivered(chunk)) encoding_->decode_zeros(chunk);
+}
+
+size_t Operation::input_end(const Elements& elements) const {
+  if (!has_inputs_ || elements.count == 0) return 0;
+  size_t end = elements.begin + elements.count;
+  if (!all_inputs_) {
+    end = 0;
+    elements.for_each_run([&](const Run& run) {
+      if (run.input != nullptr) end = elements.begin + run.done + run.count;
+    });
+  }
+  return end * size_of(type());
+}
+
+std::string Operation::missing_input() const {
+  if (watermarks_ == nullptr) return "";
+  const size_t needed = input_end(chunk_of(0, count())), available = watermarks().available();
+  if (available >= needed) return "";
+  return "this rank has made available " + std::to_string(available) + " of " + std::to_string(needed) +
+         " bytes of the input of " + describe() + " (Watermarks::make_available())";
 }
 
 std::vector<TensorView> Operation::tensors_of(size_t begin, size_t n) const {
@@ -219,7 +247,7 @@ void Operation::copy_in(size_t begin, size_t n, uint8_t* to) const {
 }
 
 void Operation::copy_out(const uint8_t* from, size_t begin, size_t n) const {
-  if (!has_outputs_ || without_tensors_) return;
+  if (!has_outputs_ || without_tensors_ || was_delivered(chunk_of(begin, n))) return;
   const size_t element = size_of(type());
   elements_.for_each_run(begin, n, [&](const Run& run) {
     if (run.output != nullptr) kernels::copy_out(run.output, from + run.done * element, run.count * element);
@@ -237,7 +265,7 @@ void Operation::copy_in_floats(const Elements& elements, uint8_t* to) const {
 }
 
 void Operation::copy_out_floats(const uint8_t* from, const Elements& elements, int summands) const {
-  if (without_tensors_) return;
+  if (without_tensors_ || was_delivered(elements)) return;
   const int divisor = op_ == ReduceOp::kAvg ? summands : 1;
   elements.for_each_run([&](const Run& run) {
     if (run.output == nullptr) return;

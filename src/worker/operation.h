@@ -13,7 +13,9 @@
 #include "netsum/types.h"
 #include "src/encoding/elements.h"
 #include "src/encoding/encoding.h"
+#include "src/worker/delivery.h"
 #include "src/worker/role.h"
+#include "src/worker/watermark_state.h"
 
 namespace netsum {
 
@@ -122,6 +124,8 @@ class Operation {
   bool contributes() const { return has_inputs_; }
   // Whether all of the elements go to this rank and to no other.
   bool is_for_this_rank_alone(const Elements& elements) const;
+  // Whether the result of some of the elements is written to an output.
+  bool writes(const Elements& elements) const;
   // Whether this rank has an output for the result of some of the elements. Bytes that it moves to itself it can copy instead.
   bool needs_result(const Elements& elements) const;
   void copy_own(const Elements& elements) const;
@@ -137,6 +141,26 @@ class Operation {
   // Joint::summed
   bool is_of_partial_sums() const { return partial_sums_; }
 
+  // Watermarks (netsum/watermarks.h). Without any, all input is available, and nobody asks what is delivered.
+  bool has_watermarks() const { return watermarks_ != nullptr; }
+  Watermarks::State& watermarks() const { return watermarks_->state(); }
+  // The bytes of input that must be available for this rank's contribution to the elements; 0 if it contributes nothing.
+  size_t input_end(const Elements& elements) const;
+  bool is_available(size_t end) const { return watermarks_ == nullptr || watermarks().available() >= end; }
+  bool is_available(const Elements& elements) const {
+    return watermarks_ == nullptr || is_available(input_end(elements));
+  }
+  // "this rank has made available 1024 of 4096 bytes of the input of ..."; empty: all of its input is available.
+  std::string missing_input() const;
+  // A result of a chunk is in the outputs, of as many as the chunk has.
+  void note_delivered(const Elements& chunk, uint8_t results) const {
+    if (delivery != nullptr) delivery->note(chunk.begin, results);
+  }
+  // They were when the operation began, at another aggregator, and the caller may read them.
+  bool was_delivered(const Elements& chunk) const {
+    return delivery != nullptr && delivery->had(chunk.begin + chunk.count);
+  }
+
   // Copies elements without encoding: from the inputs to `to` (zeros where this rank does not contribute), and from `from`
   // to the outputs (where it receives).
   void copy_in(size_t begin, size_t n, uint8_t* to) const;
@@ -151,6 +175,7 @@ class Operation {
       0;               // its first chunk's number among those of all operations of its stream (slot_layout.h)
   uint64_t place = 0;  // where its core keeps it (in_flight.h)
   OperationCourse course;
+  std::unique_ptr<Delivery> delivery;  // of the chunks that its core handles; null: without watermarks
 
  private:
   bool is_own_copy(const Run& run) const;
@@ -164,6 +189,7 @@ class Operation {
   const bool all_inputs_, all_outputs_;  // of all tensors: then no runs have to be looked at
   const std::unique_ptr<const Encoding> encoding_;
   const Role role_;
+  const std::shared_ptr<Watermarks> watermarks_;
   const bool partial_sums_;
   const bool without_tensors_;
   const bool none_alone_;  // no tensor goes to this rank alone

@@ -14,21 +14,6 @@ void ScaleGroups::enqueue(const Share& share) {
   share.operation->chunks_left += share.chunks;
 }
 
-std::optional<ScaleGroups::Opening> ScaleGroups::next_opening() {
-  if (!to_open_.empty()) {
-    const uint32_t slot = layout_.first_groups().slot(opened_);
-    Stream& stream = streams_[to_open_.front()];
-    if (is_free(slot)) return Opening{slot, to_open_.front(), true, &stream.queue[stream.begun]};
-  }
-  for (size_t number = 0; number < SlotLayout::kStreams; ++number) {
-    Stream& stream = streams_[number];
-    if (stream.begun == 0 || stream.queue.empty()) continue;
-    const uint32_t slot = layout_.later_groups(number).slot(stream.later);
-    if (is_free(slot)) return Opening{slot, number, false, &stream.queue.front()};
-  }
-  return {};
-}
-
 ScaleGroup* ScaleGroups::begin(const Opening& opening) {
   ScaleGroup& group = at(opening.slot);
   group.proof = {group.stream, group.operation == nullptr ? 0 : group.number + 1};
@@ -48,6 +33,7 @@ ScaleGroup* ScaleGroups::begin(const Opening& opening) {
 bool ScaleGroups::add(const Opening& opening) {
   Stream& stream = streams_[opening.stream];
   ++opening.share->groups;
+  opening.share->input_end = 0;
   if (opening.share != &stream.queue.front()) {
     stream.early.push_back(opening.slot);
     ++opening.share->early;

@@ -29,6 +29,7 @@ class ScaleGroups {
     size_t next_chunk = 0;                   // not in a group yet
     uint32_t groups = 0;                     // opened
     uint32_t early = 0;                      // groups in Stream::early
+    size_t input_end = 0;  // as Operation::input_end(), of the next group; 0: not known, or nothing
   };
 
   ScaleGroups(const SlotLayout& layout, uint32_t scale_slots) : layout_(layout), groups_(scale_slots) {}
@@ -56,14 +57,30 @@ class ScaleGroups {
     return streams_[stream].queue.empty() ? nullptr : &streams_[stream].queue.front();
   }
 
-  // The next group to open, if its slot is free.
+  // The next group to open, if its slot is free and is_due(&share).
   struct Opening {
     uint32_t slot = 0;
     size_t stream = 0;
     bool first = false;  // in a first-group slot
     Share* share = nullptr;
   };
-  std::optional<Opening> next_opening();
+  template <typename IsDue>
+  std::optional<Opening> next_opening(const IsDue& is_due) {
+    if (!to_open_.empty()) {
+      const uint32_t slot = layout_.first_groups().slot(opened_);
+      Stream& stream = streams_[to_open_.front()];
+      Share* const share = &stream.queue[stream.begun];
+      if (is_free(slot) && is_due(share)) return Opening{slot, to_open_.front(), true, share};
+    }
+    for (size_t number = 0; number < SlotLayout::kStreams; ++number) {
+      Stream& stream = streams_[number];
+      if (stream.begun == 0 || stream.queue.empty()) continue;
+      const uint32_t slot = layout_.later_groups(number).slot(stream.later);
+      Share* const share = &stream.queue.front();
+      if (is_free(slot) && is_due(share)) return Opening{slot, number, false, share};
+    }
+    return {};
+  }
   // Opening it takes three calls. The mode adds chunks of the share to the group between the first two.
   ScaleGroup* begin(const Opening& opening);
   // True: the group is the last of its stream's order, at end() - 1. False: groups before it are not open.

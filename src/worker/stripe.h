@@ -98,6 +98,7 @@ class Stripe {
   bool may_send_data(size_t stream, uint64_t limit);
   // Opens the next scale group, if a slot is free for it.
   uint32_t open_group(int64_t now_us, uint8_t* frame);
+  bool has_input(ScaleGroups::Share* share) const;
   Step first_step(ScaleGroups::Share* share, ScaleGroup* group);
   // Starts the step that has been written to the slot, and writes its packet.
   uint32_t start(int64_t now_us, uint32_t slot, uint8_t* frame);

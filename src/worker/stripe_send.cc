@@ -47,14 +47,14 @@ uint32_t Stripe::next_data_packet(int64_t now_us, uint8_t* frame, const Limits& 
 
 bool Stripe::may_send_data(size_t stream, uint64_t limit) {
   const DataCursor& cursor = cursors_[stream];
-  if (!cursor.is_due()) return false;
+  if (!cursor.is_due() || !cursor.has_input()) return false;
   held_back_[stream] = limit != UINT64_MAX && cursor.next_chunk() >= limit;
   if (held_back_[stream]) return false;
   return !cursor.begins_together() || lanes_.begin_together();
 }
 
 uint32_t Stripe::open_group(int64_t now_us, uint8_t* frame) {
-  const auto opening = groups_.next_opening();
+  const auto opening = groups_.next_opening([&](ScaleGroups::Share* share) { return has_input(share); });
   if (!opening) return 0;
   Step& step = steps_[opening->slot];
   step = first_step(opening->share, groups_.begin(*opening));
@@ -63,6 +63,18 @@ uint32_t Stripe::open_group(int64_t now_us, uint8_t* frame) {
   if (groups_.add(*opening)) cursors_[opening->stream].pass();
   if (groups_.end_opening(*opening)) move_on(opening->stream);
   return start(now_us, opening->slot, frame);
+}
+
+// All that is read when the share's next group is opened.
+bool Stripe::has_input(ScaleGroups::Share* share) const {
+  const Operation& operation = *share->operation;
+  if (!operation.has_watermarks()) return true;
+  if (share->input_end == 0)
+    share->input_end =
+        share->opens_with == StepKind::kAgree
+            ? agreement_.input_end(*share)
+            : operation.input_end(chunks_.chunk(operation, chunks_.index(operation, share->next_chunk)));
+  return operation.is_available(share->input_end);
 }
 
 Step Stripe::first_step(ScaleGroups::Share* share, ScaleGroup* group) {

@@ -88,8 +88,6 @@ void Watermarks::State::note_delivered(size_t part, size_t bytes) {
   for (size_t i = 0; i < parts_.load(std::memory_order_relaxed); ++i)
     least = std::min(least, delivered_by_part_[i].load(std::memory_order_seq_cst));
   raise_delivered(least);
-  if (on_delivered_ && delivered() - reported_.load(std::memory_order_relaxed) >= std::max<size_t>(step_, 1))
-    report(false);
 }
 
 void Watermarks::State::raise_delivered(size_t bytes) {
@@ -101,10 +99,10 @@ void Watermarks::State::raise_delivered(size_t bytes) {
 void Watermarks::State::report(bool all) {
   const std::lock_guard lock(report_mutex_);
   const size_t bytes = delivered();
-  const size_t grown = bytes - reported_.load(std::memory_order_relaxed);
-  if (reported_all_ || (!all && grown < std::max<size_t>(step_, 1))) return;
+  if (reported_all_ || (!all && !is_step(bytes))) return;
   reported_all_ = all;
-  if (all && grown == 0 && bytes > 0) return;  // the last step has told it
+  if (all && bytes > 0 && bytes == reported_.load(std::memory_order_relaxed))
+    return;  // the last step has told it
   reported_.store(bytes, std::memory_order_relaxed);
   on_delivered_(bytes);
 }

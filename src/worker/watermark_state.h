@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -49,12 +50,20 @@ class Watermarks::State {
   void begin(size_t parts, std::function<void()> wake);
   // The part of a core has delivered its results below `bytes`. One thread at a time for each part.
   void note_delivered(size_t part, size_t bytes);
+  // Calls the listener if a step has been delivered. By a thread that drives, never within the submission of an operation: who
+  // submits may hold a lock that the listener takes.
+  void report_delivered() {
+    if (on_delivered_ && is_step(delivered())) report(false);
+  }
   // The engine has ended the operation, and wake() is not called any more.
   void end();
   // All results, of `bytes` in all, have been delivered. By one thread, after all calls of note_delivered().
   void end_delivered(size_t bytes);
 
  private:
+  bool is_step(size_t bytes) const {
+    return bytes - reported_.load(std::memory_order_relaxed) >= std::max<size_t>(step_, 1);
+  }
   void raise_delivered(size_t bytes);
   void report(bool all);
   bool is_forked() const { return forked_children::process_id() != process_; }

@@ -190,6 +190,12 @@ void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
   operation->first_chunk = next_chunk;
   next_chunk += chunks;
   period_.chunks += chunks;
+  if (operation->has_watermarks()) {
+    const size_t per_chunk = operation->encoding().chunk_elements(stripes_.front()->lane_room());
+    operation->delivery = std::make_unique<Delivery>(
+        operation->count(), per_chunk, operation->watermarks().delivered() / size_of(operation->type()));
+    watermarked_.push_back(operation.get());
+  }
   for (auto& stripe : stripes_) stripe->enqueue(operation.get());
   operation->place = operations_.next_place();
   Operation* const begun = operation.get();
@@ -270,6 +276,7 @@ std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
   outbox_.clear();
   if (!status_.ok()) return {};
   start_waiting();
+  if (!watermarked_.empty() && fail_by_caller()) return {};
   const Stripe::Limits limits = send_limits();
   if (balancer_.has_value()) {
     if (active_since_us_ != 0)
@@ -369,6 +376,7 @@ int64_t WorkerCore::next_tick_us() const {
 
 // Operations may finish out of order, because their chunks are on different stripes, or of different streams.
 void WorkerCore::complete(Operation* operation) {
+  if (operation->has_watermarks()) end_watermarks(*operation);
   const Pending ended = operations_.end(operation->place);
   if (ended.id != kNoId) {
     completions_.push_back(
@@ -402,8 +410,55 @@ void WorkerCore::fail(const Status& status) {
   // The operations are not destroyed, because stripes still refer to them.
 }
 
+bool WorkerCore::fail_by_caller() {
+  for (const Operation* const operation : watermarked_) {
+    if (!operation->watermarks().failed()) continue;
+    fail(operation->watermarks().failure());
+    return true;
+  }
+  return false;
+}
+
+void WorkerCore::report_delivered() {
+  if (!status_.ok()) return;
+  for (const Operation* const operation : watermarked_) {
+    note_delivered(*operation);
+    operation->watermarks().report_delivered();
+  }
+}
+
+// What other cores handle they note themselves. What this rank does not receive is delivered; bytes that it moves in place are
+// there once they are available.
+void WorkerCore::note_delivered(const Operation& operation) const {
+  const auto passes = [&](size_t chunk) {
+    const size_t stripe = operation.role().chunk_map->stripe_of(operation.number(), chunk);
+    if (group_.core_of(stripe) != options_.core) return true;
+    const Chunk elements = operation.chunk(chunk, stripes_.front()->lane_room());
+    return !operation.writes(elements) && operation.is_available(elements);
+  };
+  operation.watermarks().note_delivered(options_.core,
+                                        operation.delivery->advance(passes) * size_of(operation.type()));
+}
+
+void WorkerCore::end_watermarks(const Operation& operation) {
+  operation.watermarks().note_delivered(options_.core, operation.count() * size_of(operation.type()));
+  std::erase(watermarked_, &operation);
+}
+
+// Of the first operation up to number `until` that waits for it: those after it wait for that one.
+std::string WorkerCore::missing_input(uint64_t until) const {
+  std::string missing;
+  for (const Operation* const operation : watermarked_)
+    if (missing.empty() && operation->number() <= until) missing = operation->missing_input();
+  return missing;
+}
+
 Status WorkerCore::timeout_status(int64_t now_us, const Operation& operation) const {
   const std::string what = operation.describe() + " is not finished by its deadline: ";
+  if (const std::string missing = missing_input(operation.number()); !missing.empty()) {
+    const int self = options_.names[static_cast<size_t>(options_.rank)];
+    return Status(ErrorCode::kTimeout, what + missing, self);
+  }
   if (!connected()) return Status(ErrorCode::kTimeout, what + not_connected_reason());
   constexpr int64_t kSilenceUs = 1'000'000;  // four probes
   std::set<int> missing;

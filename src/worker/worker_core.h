@@ -85,6 +85,8 @@ class WorkerCore {
     // All ranks have finished the operations below this number that have ended here.
     uint64_t everywhere = 0;
   };
+  // Tells callers of operations with watermarks what has been delivered (Watermarks::State::report_delivered()).
+  void report_delivered();
   // Moves the completions since the last call to the end of `out`.
   void take_completions(std::vector<Completion>* out);
 
@@ -153,6 +155,10 @@ class WorkerCore {
   void measure(const Stripe& stripe, int64_t now_us);
   void complete(Operation* operation);
   bool complete_finished(Stripe* stripe);  // false: it has finished none
+  bool fail_by_caller();  // of an operation with watermarks; false: the caller has failed none
+  void note_delivered(const Operation& operation) const;
+  void end_watermarks(const Operation& operation);
+  std::string missing_input(uint64_t until) const;
   bool updates_here() const { return pending_update_.has_value() && pending_update_->here; }
   Progress own_progress(size_t stream) const;
   // Of all cores, after noting this one's.
@@ -177,7 +183,8 @@ class WorkerCore {
   size_t next_stripe_ = 0;  // where collect() goes on: every stripe gets its turn
   size_t last_from_ = 0;    // stripe of the last packet: packets come in runs
   InFlight<Pending> operations_;
-  InFlight<Submission> waiting_;  // may_start() was false
+  InFlight<Submission> waiting_;               // may_start() was false
+  std::vector<const Operation*> watermarked_;  // of operations_, in order
   uint64_t next_number_ = 0;
   std::array<uint64_t, SlotLayout::kStreams> next_chunk_{};  // by stream: of the next operation, the first
   std::vector<Completion> completions_;

@@ -7,6 +7,18 @@
 
 namespace netsum {
 
+size_t Agreement::input_end(const ScaleGroups::Share& share) const {
+  const Operation& operation = *share.operation;
+  size_t bytes = 0, end = 0;
+  for (size_t next = share.next_chunk; next < share.chunks; ++next) {
+    const Chunk chunk = chunks_.chunk(operation, chunks_.index(operation, next));
+    bytes += operation.agreed_bytes(chunk);
+    if (next > share.next_chunk && bytes > most_bytes_) break;
+    end = std::max(end, operation.input_end(chunk));
+  }
+  return end;
+}
+
 Step Agreement::open(ScaleGroups::Share* share, ScaleGroup* group) {
   const Operation& operation = *share->operation;
   group->state = ScaleGroupState::kAgreeing;
@@ -69,6 +81,7 @@ uint32_t Agreement::plan_data(const ScaleGroup& group) {
     const uint32_t packets = chunks_.plan(operation, chunk).packets;
     if (packets == 0) {
       operation.decode_zeros(chunk);
+      operation.note_delivered(chunk, 1);
       counters_.zero_chunks.add();
     }
     steps += group.prediction.is_right(i) ? 0 : packets;

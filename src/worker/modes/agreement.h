@@ -25,6 +25,8 @@ class Agreement {
         predicted_(predicted),
         most_bytes_(most_bytes) {}
 
+  // As Operation::input_end(), of the chunks of the group that open() would make.
+  size_t input_end(const ScaleGroups::Share& share) const;
   Step open(ScaleGroups::Share* share, ScaleGroup* group);
   void write(const Step& step, uint8_t* lanes) const;
   Status take(const Step& step, const uint8_t* maxima);

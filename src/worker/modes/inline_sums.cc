@@ -43,6 +43,7 @@ Status InlineSums::take(const Step& step, const uint8_t* elements) const {
     step.operation->copy_out_floats(elements, step.chunk, options_.summands);
   else
     step.operation->copy_out(elements, step.chunk.begin, step.chunk.count);
+  step.operation->note_delivered(step.chunk, 1);
   return Status();
 }
 

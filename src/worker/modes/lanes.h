@@ -32,6 +32,8 @@ class Lanes {
     std::array<std::vector<uint8_t>, kMaxPackets> payloads;
   };
 
+  void note_delivered(const Step& step) const;
+
   const StripeChunks& chunks_;
   Held held_;
 };
