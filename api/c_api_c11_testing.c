@@ -145,6 +145,43 @@ static const char* reduce_parts(netsum_comm* comm) {
   return NULL;
 }
 
+static void note_delivered(void* user_data, size_t delivered) {
+  *(size_t*)user_data = delivered;
+}
+
+static const char* sum_piecewise(netsum_comm* comm) {
+  int64_t numbers[2] = {3, 0};
+  netsum_tensor tensor;
+  memset(&tensor, 0, sizeof tensor);
+  tensor.input = tensor.output = numbers;
+  tensor.count = 2;
+  netsum_all_reduce_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.type = NETSUM_INT64;
+  size_t delivered = 0;
+  REQUIRE(netsum_watermarks_make(0, note_delivered, &delivered, &options.watermarks) == NETSUM_OK);
+  netsum_work* work = NULL;
+  REQUIRE(netsum_all_reduce_tensors(comm, &tensor, 1, &options, &work) == NETSUM_OK);
+  REQUIRE(netsum_watermarks_make_available(options.watermarks, 8) == NETSUM_OK);
+  REQUIRE(netsum_work_wait(work, 1) == NETSUM_TIMEOUT);
+  numbers[1] = -4;
+  REQUIRE(netsum_watermarks_make_available(options.watermarks, 16) == NETSUM_OK);
+  REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && numbers[0] == 3 && numbers[1] == -4);
+  REQUIRE(delivered == 16 && netsum_watermarks_delivered(options.watermarks) == 16);
+  netsum_work_free(work);
+  REQUIRE(netsum_watermarks_fail(options.watermarks, NETSUM_OK, NULL) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_watermarks_fail(options.watermarks, NETSUM_INTERNAL, NULL) == NETSUM_OK); /* too late */
+  REQUIRE(netsum_comm_status(comm) == NETSUM_OK);
+  netsum_watermarks_free(options.watermarks);
+  netsum_watermarks_free(NULL);
+  REQUIRE(netsum_watermarks_make(0, NULL, NULL, NULL) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_watermarks_make_available(NULL, 1) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_watermarks_fail(NULL, NETSUM_INTERNAL, NULL) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_watermarks_delivered(NULL) == 0);
+  return NULL;
+}
+
 static const char* look(netsum_comm* comm) {
   netsum_stats stats;
   memset(&stats, 0xFF, sizeof stats); /* only the size need be set */
@@ -409,8 +446,8 @@ const char* netsum_c11_program(void) {
   REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && number == 2);
   netsum_work_free(work);
   const char* (*const parts[])(netsum_comm*) = {
-      sum_several,        sum_with_options, move_bytes,     reduce_parts, look,          sum_sparse,
-      refuse_compression, sum_compressed,   refuse_numbers, refuse_null,  break_and_mend};
+      sum_several, sum_with_options,   move_bytes,     reduce_parts,   look,        sum_piecewise,
+      sum_sparse,  refuse_compression, sum_compressed, refuse_numbers, refuse_null, break_and_mend};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; ++i) {
     const char* failed = parts[i](comm);
     if (failed != NULL) return failed;

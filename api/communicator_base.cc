@@ -5,6 +5,7 @@
 #include "api/exit_flush.h"
 #include "engine/work_state.h"
 #include "session/tensor_check.h"
+#include "src/worker/watermark_state.h"
 
 namespace netsum {
 
@@ -76,10 +77,10 @@ Work CommunicatorBase::sum(Collective collective, std::span<const TensorView> te
 Work CommunicatorBase::check_and_submit(OperationSpec&& spec, std::chrono::milliseconds timeout) {
   if (is_forked()) return ended_work(refusal_in_child());
   if (Status refusal = check_role(spec, world_size()); !refusal.ok()) return ended_work(refusal);
-  if (spec.watermarks != nullptr)
-    return ended_work(
-        {ErrorCode::kUnsupported, std::string(collective_name(spec.role.collective)) +
-                                      ": no engine reads watermarks yet: submit it without them"});
+  if (spec.watermarks != nullptr && !spec.watermarks->state().take())
+    return ended_work({ErrorCode::kInvalidArgument,
+                       std::string(collective_name(spec.role.collective)) +
+                           ": its watermarks are those of an earlier operation: make new ones for each"});
   SparseOperations* const sparse = this->sparse();
   return sparse != nullptr ? sparse->submit(std::move(spec), timeout) : submit(std::move(spec), timeout);
 }

@@ -418,7 +418,9 @@ Status JobCommunicator::check_bits(const Session& session) const {
   const std::lock_guard lock(mutex_);
   if (session.order_of_floats() == order_of_floats_) return {};
   for (const OperationPtr& operation : kept_) {
-    if (operation->number < session.completed() || !operation->ended || !operation->adds_floats()) continue;
+    if (operation->number < session.completed() || !operation->has_given_results() ||
+        !operation->adds_floats())
+      continue;
     return {
         ErrorCode::kInvalidArgument,
         operation->describe() + " has ended here and not on all ranks, and " + session.describe() +

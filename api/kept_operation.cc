@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/timeout.h"
+#include "src/worker/watermark_state.h"
 
 namespace netsum {
 
@@ -21,18 +22,40 @@ KeptOperation::KeptOperation(OperationSpec&& operation_spec, milliseconds timeou
     if (used_memory(spec, i).input != nullptr) input_bytes += spec.tensors[i].count * element;
   }
   inputs = std::make_unique_for_overwrite<std::byte[]>(input_bytes);
-  size_t offset = 0;
-  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+  if (spec.watermarks != nullptr)
+    spec.watermarks->state().keep_input([this](size_t available) { keep(available); });
+  else
+    keep(bytes);
+}
+
+KeptOperation::~KeptOperation() {
+  if (spec.watermarks != nullptr) spec.watermarks->state().keep_input({});
+}
+
+void KeptOperation::keep(size_t end) {
+  end = std::min(end, bytes);
+  size_t begin = 0, offset = 0;  // of the tensor, among all and among the copies
+  for (size_t i = 0; i < spec.tensors.size() && begin < end; ++i) {
     const TensorView view = used_memory(spec, i);
-    if (view.input == nullptr || view.count == 0) continue;
-    std::memcpy(&inputs[offset], view.input, view.count * element);
-    offset += view.count * element;
+    const size_t of_tensor = view.count * size_of(spec.type);
+    const size_t first = std::clamp(kept_, begin, begin + of_tensor) - begin;
+    const size_t last = std::min(end - begin, of_tensor);
+    if (view.input != nullptr && first < last)
+      std::memcpy(&inputs[offset + first], static_cast<const std::byte*>(view.input) + first, last - first);
+    begin += of_tensor;
+    if (view.input != nullptr) offset += of_tensor;
   }
+  kept_ = std::max(kept_, end);
+}
+
+bool KeptOperation::has_given_results() const {
+  return ended || (spec.watermarks != nullptr && spec.watermarks->state().delivered() > 0);
 }
 
 OperationSpec KeptOperation::spec_again() {
   if (ended && outputs == nullptr) outputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
   OperationSpec again = spec;
+  if (ended) again.watermarks = nullptr;  // all of its input has been available
   size_t input_offset = 0, output_offset = 0;
   for (size_t i = 0; i < spec.tensors.size(); ++i) {
     const size_t tensor_bytes = spec.tensors[i].count * size_of(spec.type);

@@ -55,6 +55,16 @@ uint64_t bytes_of(const OperationSpec& spec) {
   return bytes;
 }
 
+// The bytes of all tensors that must be available for what this rank contributes.
+size_t input_end(const OperationSpec& spec) {
+  size_t end = 0, begin = 0;
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    begin += spec.tensors[i].count * size_of(spec.type);
+    if (used_memory(spec, i).input != nullptr) end = begin;
+  }
+  return end;
+}
+
 // As in a session of one rank: the result is its input, bit for bit.
 void copy_alone(const OperationSpec& spec) {
   for (size_t i = 0; i < spec.tensors.size(); ++i) {
@@ -146,13 +156,26 @@ Work LateCommunicator::submit(OperationSpec&& spec, milliseconds timeout) {
 void LateCommunicator::submit_apart(OperationSpec spec, milliseconds timeout,
                                     const std::shared_ptr<Work::State>& work) {
   const uint64_t bytes = bytes_of(spec);
-  if (bytes == 0 || world_size() == 1) {
+  const bool alone = bytes == 0 || world_size() == 1;
+  const uint64_t number = alone ? 0 : next_number_++;
+  const bool joins = !alone && (bytes > kLateBytes || number >= kLateOperations);
+  if (!joins && spec.watermarks != nullptr) {
+    // An exchange takes all of the input. Operations that follow wait with this one, because they are exchanged in order.
+    const milliseconds patience = timeout.count() > 0 ? bounded(timeout) : options_.timeout;
+    const Status there = spec.watermarks->state().wait_available(input_end(spec), deadline_after(patience));
+    if (!there.ok()) {
+      fail(there);
+      if (join_.abort) join_.abort(there.message());
+      count_end(netsum::counts(spec), bytes, there);
+      return work->finish(there);
+    }
+  }
+  if (alone) {
     copy_alone(spec);
+    if (spec.watermarks != nullptr) spec.watermarks->state().end_delivered(bytes);
     count_end(netsum::counts(spec), bytes, Status());
     return work->finish(Status());
   }
-  const uint64_t number = next_number_++;
-  const bool joins = bytes > kLateBytes || number >= kLateOperations;
   const auto apart = std::make_shared<Apart>(number, spec, options_, joins, work);
   const Operation& operation = apart->operation;
   Frame frame = frame_of({operation.signature(), joins ? 1U : 0U, joins ? 0 : bytes});
@@ -202,6 +225,8 @@ void LateCommunicator::on_exchanged(const std::shared_ptr<Apart>& apart, const S
         "to join the job", [this] { join(); }, &joiner_);
   if (result.ok() && apart->joins) return;
   if (result.ok()) result = sum(operation, all);
+  if (result.ok() && operation.has_watermarks())
+    operation.watermarks().end_delivered(operation.count() * size_of(operation.type()));
   if (!result.ok()) fail(result);
   if (apart->joins) return;  // that has ended it
   count_end(apart->counts, operation.count() * size_of(operation.type()), result);

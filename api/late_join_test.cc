@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "netsum/sparse.h"
+#include "netsum/watermarks.h"
 #include "session/job_testing.h"
 #include "src/base/rng.h"
 
@@ -361,6 +362,52 @@ TEST(LateJoin, RefusesWhatItCannotDo) {
   expect_code(communicator->regroup({}).status(), ErrorCode::kUnsupported);
   expect_code(communicator->all_reduce({nullptr, nullptr, 5}, {}).wait(), ErrorCode::kInvalidArgument);
   EXPECT_TRUE(communicator->status().ok()) << "which breaks nothing";
+}
+
+// An exchange takes all of the input at once.
+TEST(LateJoin, InputThatArrivesPieceByPieceIsWaitedFor) {
+  Exchanges exchanges;
+  run_late(
+      [](Communicator& communicator) {
+        std::vector<float> memory(10, NAN);
+        std::vector<size_t> heard;
+        const auto watermarks =
+            std::make_shared<Watermarks>(0, [&](size_t bytes) { heard.push_back(bytes); });
+        std::thread feeder([&] {
+          for (size_t i = 0; i < memory.size(); ++i) {
+            memory[i] = static_cast<float>(i);
+            watermarks->make_available(4 * (i + 1));
+          }
+        });
+        const Status status = communicator
+                                  .all_reduce(TensorView{memory.data(), memory.data(), memory.size()},
+                                              {.watermarks = watermarks})
+                                  .wait();
+        feeder.join();
+        EXPECT_TRUE(status.ok()) << status.to_string();
+        for (size_t i = 0; i < memory.size(); ++i) EXPECT_EQ(memory[i], static_cast<float>(kRanks * i));
+        EXPECT_EQ(heard, std::vector<size_t>{40});
+        EXPECT_FALSE(has_joined(communicator));
+      },
+      &exchanges);
+}
+
+TEST(LateJoin, InputThatNeverComesEndsTheJob) {
+  Exchanges exchanges;
+  run_late(
+      [](Communicator& communicator) {
+        float number = 1;
+        const auto watermarks = std::make_shared<Watermarks>();
+        if (communicator.rank() != 1) watermarks->make_available(4);
+        const Status status =
+            communicator
+                .all_reduce(TensorView{&number, &number, 1},
+                            {.timeout = std::chrono::milliseconds(300), .watermarks = watermarks})
+                .wait();
+        EXPECT_EQ(status.code(), communicator.rank() == 1 ? ErrorCode::kTimeout : ErrorCode::kAborted)
+            << status.to_string();
+      },
+      &exchanges);
 }
 
 }  // namespace

@@ -66,6 +66,10 @@ Work Engine::submit(OperationSpec&& spec, OnEnd on_end, OperationCounts* counts)
   for (size_t i = 0; i < threads_.size(); ++i) operation->part(i).core_lock = threads_[i]->core_lock();
   threads_.front()->core_lock()->predictor().note_submission();
   const bool small = operation->elements * size_of(spec.type) <= kMostBytesOfCaller;
+  if (operation->watermarks != nullptr)
+    operation->watermarks->state().begin(threads_.size(), [this] {
+      for (auto& thread : threads_) thread->look();
+    });
   std::unique_lock order(order_mutex_, std::defer_lock);
   if (threads_.size() > 1) order.lock();
   // A caller can drive one core only.
@@ -116,6 +120,12 @@ void Engine::end(RunningOperation& operation) {
   const EngineCore::Completion& completion = operation.completion();
   if (OperationCounts* const counts = operation.counts; counts != nullptr)
     (completion.status.ok() ? counts->completed : counts->failed).fetch_add(1, std::memory_order_relaxed);
+  if (operation.watermarks != nullptr) {
+    // Before the engine can cease to exist.
+    operation.watermarks->state().end();
+    if (completion.status.ok())
+      operation.watermarks->state().end_delivered(operation.elements * size_of(operation.type));
+  }
   if (operation.on_end) operation.on_end(completion.status, completion.everywhere);
   operation.on_end = nullptr;  // with what it refers to
   operation.work.finish(completion.status);

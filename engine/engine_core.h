@@ -1,7 +1,8 @@
 // What an Engine drives: a way of summing (over the network, or in the memory of a host), with its own I/O and with time as
 // a parameter. An emulated rank, which has another clock, can drive a core in the same way:
 //
-//   poll(); advance(now); submit() or fail(); on_tick(now) when it is due; send(now); take_completions(); wait()
+//   poll(); advance(now); submit() or fail(); on_tick(now) when it is due; send(now); report_delivered();
+//   take_completions(); wait()
 //
 // While no operation is in progress and no timer is set, it need not be polled: no other rank waits for a packet from it.
 //
@@ -47,6 +48,8 @@ class EngineCore {
   // Why not yet.
   virtual std::string not_connected_reason() const = 0;
 
+  // Tells callers what has been delivered of operations with watermarks: never within submit().
+  virtual void report_delivered() {}
   // Moves the completions since the last call to the end of `out`.
   virtual void take_completions(std::vector<Completion>* out) = 0;
   // Ends all operations with `status` and refuses further ones likewise. Only the first call counts.

@@ -182,6 +182,7 @@ bool EngineThread::turn() {
   fail_if_peer_left(now_us);
   const bool sent = core_->send(now_us);
   note_state();
+  core_->report_delivered();
   finish_operations();
   return advanced || mail || sent;
 }

@@ -44,6 +44,8 @@ class EngineThread {
   void fail(const Status& status);
   Status status() const;
   void peer_left(int rank);
+  // Any thread: there may be something to send, because input has become available.
+  void look() { notify_driver(); }
 
   const std::shared_ptr<CoreLock>& core_lock() const { return core_lock_; }
 

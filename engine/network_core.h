@@ -31,6 +31,7 @@ class NetworkCore final : public EngineCore {
   int64_t next_tick_us() const override { return worker_.next_tick_us(); }
   bool connected() const override { return worker_.connected(); }
   std::string not_connected_reason() const override { return worker_.not_connected_reason(); }
+  void report_delivered() override { worker_.report_delivered(); }
   void take_completions(std::vector<Completion>* out) override { worker_.take_completions(out); }
   void fail(const Status& status) override { worker_.fail(status); }
   const Status& status() const override { return worker_.status(); }

@@ -18,6 +18,7 @@ int64_t earlier(int64_t a, int64_t b) {
 RunningOperation::RunningOperation(const OperationSpec& spec, OnEnd on_end_of_all,
                                    OperationCounts* operation_counts, size_t part_count)
     : on_end(std::move(on_end_of_all)),
+      watermarks(spec.watermarks),
       counts(operation_counts),
       collective(spec.role.collective),
       type(spec.type),

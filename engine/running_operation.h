@@ -38,11 +38,12 @@ class RunningOperation {
 
   Work::State work;
   OnEnd on_end;
+  const std::shared_ptr<Watermarks> watermarks;  // null: none
   OperationCounts* const counts;
   const Collective collective;
   const DataType type;
   const uint64_t tensor_id;  // of the first tensor
-  uint64_t elements = 0;
+  uint64_t elements = 0;     // of all tensors together
   int64_t submitted_us;
 
  private:

@@ -45,6 +45,7 @@ class SharedMemoryCore final : public EngineCore {
   int64_t next_tick_us() const override { return core_.next_tick_us(); }
   bool connected() const override { return true; }
   std::string not_connected_reason() const override { return ""; }
+  void report_delivered() override { core_.report_delivered(); }
   void take_completions(std::vector<Completion>* out) override;
   void fail(const Status& status) override { core_.fail(status); }
   const Status& status() const override { return core_.status(); }

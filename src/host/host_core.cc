@@ -55,11 +55,18 @@ void HostCore::submit(uint64_t id, OperationSpec&& spec) {
     return;
   }
   const int64_t deadline_us = operation->deadline_us();
+  if (operation->has_watermarks()) watermarked_.push_back(operation.get());
   operations_.add({id, std::move(operation)}, deadline_us);
 }
 
 bool HostCore::advance() {
-  return status_.ok() && (take() || reduce() || stage());
+  if (!status_.ok()) return false;
+  for (const Operation* const operation : watermarked_) {
+    if (!operation->watermarks().failed()) continue;
+    fail(operation->watermarks().failure());
+    return true;
+  }
+  return take() || reduce() || stage();
 }
 
 uint32_t HostCore::awaited() const {
@@ -144,11 +151,11 @@ bool HostCore::stage() {
   Pending* const pending = &operations_.at(staging_);
   if (pending->staged == 0) plan(pending);
   const Operation& operation = *pending->operation;
+  const size_t count = std::min(most_elements(*pending), operation.count() - pending->staged);
+  if (!operation.is_available(operation.chunk_of(pending->staged, count))) return false;
   const uint32_t slot = slot_of(staged_);
   Step& next = step(staged_);
-  next = {.pending = pending,
-          .begin = pending->staged,
-          .count = std::min(most_elements(*pending), operation.count() - pending->staged)};
+  next = {.pending = pending, .begin = pending->staged, .count = count};
   pending->staged += next.count;
   if (pending->staged == operation.count()) ++staging_;
   if (pending->in_place) {
@@ -213,11 +220,14 @@ bool HostCore::take() {
     counters_.bytes_taken.add(current.count * size_of(operation.type()));
   }
   for (const Edge& edge : current.edges) operation.copy_out(edge.sum.data(), edge.at.begin, edge.at.size());
+  if (operation.has_watermarks())
+    operation.watermarks().note_delivered(0, (current.begin + current.count) * size_of(operation.type()));
   const bool last = current.begin + current.count == operation.count();
   arrive(segment_->taken(slot), ranks(), FutexEvent::kTaken);
   segment_->progress(local()).taken.store(++taken_, std::memory_order_relaxed);
   if (last) {
     completions_.push_back({pending.id, Status()});
+    if (operation.has_watermarks()) std::erase(watermarked_, &operation);
     operations_.end_front();  // steps are taken in order
   }
   return true;
@@ -230,6 +240,13 @@ void HostCore::on_tick(int64_t now_us) {
   const Pending* const late = operations_.due(now_us);
   if (late == nullptr) return;
   const Operation& operation = *late->operation;
+  for (const Operation* const watermarked : watermarked_) {
+    const std::string missing = watermarked->missing_input();
+    if (watermarked->number() > operation.number() || missing.empty()) continue;
+    return fail(Status(ErrorCode::kTimeout,
+                       operation.describe() + " is not finished by its deadline: " + missing,
+                       rank_of(local())));
+  }
   if (!alone() && now_us < operation.deadline_us() + 2 * kNetworkGraceUs && late_ranks().empty()) return;
   fail(timeout_status(operation));
 }
@@ -285,6 +302,7 @@ void HostCore::fail(const Status& status) {
   NETSUM_ASSERT(!status.ok());
   status_ = status;
   peers_.withdraw();
+  watermarked_.clear();
   while (!operations_.empty()) completions_.push_back({operations_.end_front().id, status});
 }
 

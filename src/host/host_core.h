@@ -88,6 +88,11 @@ class HostCore {
   void on_tick(int64_t now_us);
   int64_t next_tick_us() const;  // INT64_MAX: never
 
+  // As WorkerCore::report_delivered().
+  void report_delivered() const {
+    for (const Operation* const operation : watermarked_) operation->watermarks().report_delivered();
+  }
+
   struct Completion {
     uint64_t id = 0;
     Status status;
@@ -212,7 +217,8 @@ class HostCore {
   std::vector<bool> read_from_;  // in this step, by local rank
 
   InFlight<Pending> operations_;
-  uint64_t staging_ = 0;  // the place of the first operation that is not staged whole
+  std::vector<const Operation*> watermarked_;  // of them, in order
+  uint64_t staging_ = 0;                       // the place of the first operation that is not staged whole
   uint64_t next_number_ = 0;
   Step steps_[Segment::kSlots];
   // The next step of each phase; taken_ <= reduced_ <= staged_ <= taken_ + kSlots.

@@ -98,6 +98,59 @@ TEST(HostCore, AChunkMayBeLargerThanAPieceOfManyRanks) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Rank 1 writes what rank 0 has not: its input is poison until it is available.
+TEST(HostCore, InputArrivesPieceByPiece) {
+  for (const Reading reading : {Reading::kInPlace, Reading::kNever}) {
+    run_ranks(
+        3,
+        [&](int r, Rank& rank) {
+          rank.submit_first();
+          for (const size_t count : {size_t{100}, size_t{20'000}, size_t{300'000}}) {
+            const float own = static_cast<float>(r) + 1;
+            std::vector<float> data(count, r == 1 ? NAN : own);
+            size_t heard = 0, wrong = 0;
+            std::shared_ptr<Watermarks> watermarks;
+            if (r == 1)
+              watermarks = std::make_shared<Watermarks>(1, [&](size_t bytes) {
+                for (; heard < bytes / 4; ++heard) wrong += data[heard] != 6 ? 1 : 0;
+              });
+            rank.submit(DataType::kFloat32, ReduceOp::kSum, {{data.data(), data.data(), count}}, kLongUs, {},
+                        watermarks);
+            std::thread feeder([&] {
+              for (size_t i = 0; r == 1 && i < count; ++i) {
+                data[i] = own;
+                if (i % 10'000 == 0 || i + 1 == count) watermarks->make_available(4 * (i + 1));
+              }
+            });
+            const Status status = rank.finish();
+            feeder.join();
+            ASSERT_TRUE(status.ok()) << status.to_string();
+            EXPECT_EQ(data, std::vector<float>(count, 6));
+            EXPECT_EQ(wrong, 0u);
+            if (r == 1) {
+              EXPECT_EQ(watermarks->delivered(), 4 * count);
+            }
+          }
+        },
+        reading);
+  }
+}
+
+TEST(HostCore, InputThatNeverComesEndsAtTheDeadline) {
+  run_ranks(2, [&](int r, Rank& rank) {
+    std::vector<float> data(100, 1);
+    const auto watermarks = std::make_shared<Watermarks>();
+    watermarks->make_available(r == 1 ? 396 : 400);
+    rank.submit(DataType::kFloat32, ReduceOp::kSum, {{data.data(), data.data(), data.size()}},
+                r == 1 ? 100'000 : 1'000'000, {}, watermarks);
+    const Status status = rank.finish();
+    EXPECT_EQ(status.code(), ErrorCode::kTimeout);
+    EXPECT_EQ(status.rank(), 1);
+    const bool says = status.message().find("made available 396 of 400 bytes") != std::string::npos;
+    EXPECT_EQ(says, r == 1) << status.message();
+  });
+}
+
 // The number of operations that a rank looks at.
 TEST(HostCore, WhatAnOperationCostsHardlyDependsOnHowManyAreInFlight) {
   const auto visits_for_each = [](size_t count) {

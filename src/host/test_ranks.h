@@ -69,8 +69,11 @@ class Rank {
   HostCore& core() { return *core_; }
 
   void submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t timeout_us = kLongUs,
-              const Role& role = {}) {
+              const Role& role = {}, std::shared_ptr<Watermarks> watermarks = nullptr) {
     OperationSpec spec;
+    if (watermarks != nullptr)
+      watermarks->state().begin(1, [this] { core_->event().notify(FutexEvent::kAnything); });
+    spec.watermarks = std::move(watermarks);
     spec.type = type;
     spec.op = op;
     spec.tensors = std::move(tensors);
@@ -93,6 +96,7 @@ class Rank {
       const uint32_t seen = core_->event().notifications();
       const bool worked = core_->advance();
       core_->on_tick(monotonic_us());
+      core_->report_delivered();
       core_->take_completions(&ended);
       if (core_->idle()) break;
       if (worked) continue;
