@@ -110,7 +110,9 @@ TEST(Watermarks, InputIsKeptBeforeItCountsAsAvailable) {
   std::vector<size_t> kept;
   watermarks.state().keep_input([&](size_t bytes) {
     kept.push_back(bytes);
-    if (bytes > 5) EXPECT_LT(watermarks.available(), bytes);
+    if (bytes > 5) {
+      EXPECT_LT(watermarks.available(), bytes);
+    }
   });
   watermarks.make_available(9);
   watermarks.state().keep_input({});
