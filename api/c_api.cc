@@ -147,6 +147,15 @@ Status read_reduce_options(const netsum_all_reduce_options* given, const std::st
   return Status();
 }
 
+Status read_move_options(const netsum_move_options* given, netsum::CollectiveOptions* out) {
+  if (given == nullptr) return Status();
+  netsum_move_options in;
+  if (Status status = read_struct(given, "netsum_move", &in); !status.ok()) return status;
+  out->timeout = std::chrono::milliseconds(in.timeout_ms);
+  if (in.watermarks != nullptr) out->watermarks = in.watermarks->watermarks;
+  return Status();
+}
+
 netsum::TensorView view_of(const netsum_tensor& tensor) {
   return {.input = tensor.input, .output = tensor.output, .count = tensor.count, .id = tensor.id};
 }
@@ -405,6 +414,28 @@ int netsum_scatter(netsum_comm* comm, const netsum_buffer* parts, size_t count, 
                                         [&](auto& communicator, const auto& views) {
                                           return communicator.scatter(views, root, options_of(timeout_ms));
                                         });
+}
+
+int netsum_move(netsum_comm* comm, netsum_move_kind kind, const netsum_buffer* buffers, size_t count,
+                int root, const netsum_move_options* options, netsum_work** work) {
+  netsum::CollectiveOptions parsed;
+  if (Status read = read_move_options(options, &parsed); !read.ok()) return finish(read);
+  return start_with<netsum::BufferView>(
+      comm, buffers, count, "netsum_move", "buffer", work,
+      [&](netsum::Communicator& communicator, const auto& views) {
+        switch (kind) {
+          case NETSUM_BROADCAST:
+            return communicator.broadcast(views, root, parsed);
+          case NETSUM_ALL_GATHER:
+            return communicator.all_gather(views, parsed);
+          case NETSUM_GATHER:
+            return communicator.gather(views, root, parsed);
+          case NETSUM_SCATTER:
+            return communicator.scatter(views, root, parsed);
+        }
+        return netsum::ended_work({ErrorCode::kUnsupported,
+                                   "netsum_move: " + std::to_string(kind) + " is none of netsum_move_kind"});
+      });
 }
 
 int netsum_reduce(netsum_comm* comm, const netsum_tensor* tensors, size_t tensor_count, int root,

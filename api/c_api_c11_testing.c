@@ -175,6 +175,32 @@ static const char* sum_piecewise(netsum_comm* comm) {
   REQUIRE(netsum_comm_status(comm) == NETSUM_OK);
   netsum_watermarks_free(options.watermarks);
   netsum_watermarks_free(NULL);
+
+  netsum_move_options move;
+  memset(&move, 0, sizeof move);
+  move.struct_size = sizeof move;
+  char from[6] = "?????", to[6] = "";
+  netsum_buffer part;
+  memset(&part, 0, sizeof part);
+  part.input = from;
+  part.output = to;
+  part.bytes = sizeof from;
+  const netsum_move_kind kinds[] = {NETSUM_BROADCAST, NETSUM_ALL_GATHER, NETSUM_GATHER, NETSUM_SCATTER};
+  for (int i = 0; i < 4; ++i) {
+    memset(from, '?', sizeof from);
+    REQUIRE(netsum_watermarks_make(0, NULL, NULL, &move.watermarks) == NETSUM_OK);
+    REQUIRE(netsum_move(comm, kinds[i], &part, 1, 0, &move, &work) == NETSUM_OK);
+    strcpy(from, "bytes");
+    REQUIRE(netsum_watermarks_make_available(move.watermarks, sizeof from) == NETSUM_OK);
+    REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && strcmp(to, "bytes") == 0);
+    netsum_work_free(work);
+    netsum_watermarks_free(move.watermarks);
+  }
+  REQUIRE(netsum_move(comm, (netsum_move_kind)5, &part, 1, 0, NULL, &work) == NETSUM_OK);
+  REQUIRE(netsum_work_wait(work, -1) == NETSUM_UNSUPPORTED);
+  netsum_work_free(work);
+  move.struct_size = 0;
+  REQUIRE(netsum_move(comm, NETSUM_BROADCAST, &part, 1, 0, &move, &work) == NETSUM_INVALID_ARGUMENT);
   REQUIRE(netsum_watermarks_make(0, NULL, NULL, NULL) == NETSUM_INVALID_ARGUMENT);
   REQUIRE(netsum_watermarks_make_available(NULL, 1) == NETSUM_INVALID_ARGUMENT);
   REQUIRE(netsum_watermarks_fail(NULL, NETSUM_INTERNAL, NULL) == NETSUM_INVALID_ARGUMENT);

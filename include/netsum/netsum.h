@@ -189,6 +189,19 @@ typedef struct netsum_all_reduce_options {
   netsum_watermarks* watermarks; /* NULL: all of the input is there */
 } netsum_all_reduce_options;
 
+/* Of the collectives that move bytes. */
+typedef enum netsum_move_kind {
+  NETSUM_BROADCAST = 1,
+  NETSUM_ALL_GATHER = 2,
+  NETSUM_GATHER = 3,
+  NETSUM_SCATTER = 4
+} netsum_move_kind;
+typedef struct netsum_move_options {
+  size_t struct_size;            /* sizeof(netsum_move_options) */
+  int64_t timeout_ms;            /* 0: timeout_ms of the communicator */
+  netsum_watermarks* watermarks; /* NULL: all of the input is there */
+} netsum_move_options;
+
 /* netsum::CommunicatorStats describes each number (communicator.h). */
 typedef struct netsum_stats {
   size_t struct_size; /* sizeof(netsum_stats), set by the caller */
@@ -381,6 +394,9 @@ NETSUM_API int netsum_gather(netsum_comm* comm, const netsum_buffer* parts, size
 /* Rank `root` contributes all parts, and parts[r] arrives at rank r. */
 NETSUM_API int netsum_scatter(netsum_comm* comm, const netsum_buffer* parts, size_t count, int root,
                               int64_t timeout_ms, netsum_work** work);
+/* Any of these four, with options; `options` NULL: defaults. `root` is ignored where there is none. */
+NETSUM_API int netsum_move(netsum_comm* comm, netsum_move_kind kind, const netsum_buffer* buffers,
+                           size_t count, int root, const netsum_move_options* options, netsum_work** work);
 /* Like netsum_all_reduce_tensors(), but the result is written at rank `root` alone. */
 NETSUM_API int netsum_reduce(netsum_comm* comm, const netsum_tensor* tensors, size_t tensor_count, int root,
                              const netsum_all_reduce_options* options, netsum_work** work);
