@@ -86,6 +86,7 @@ struct JobPlan {
   bool verifies_sums = false;       // as StripeOptions::sum_key; then none of the five above counts
   uint32_t tag = NETSUM_TAG_KEYED;  // as StripeOptions::tag
   int lane_bits = 0;                // as in CommunicatorOptions
+  uint64_t pace_bytes_per_s = 0;    // as in WorkerOptions
   int64_t start_at_us = 0;          // when it is installed on the aggregators and its workers say HELLO
   int64_t remove_after_us = 0;      // from its end until the aggregators forget it
   std::vector<int> hosts;           // [rank]; empty: rank r is at host r. Jobs of one index share their hosts

@@ -269,6 +269,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
   options.world_size = plan.ranks;
   options.encoding.lane_bits = plan.lane_bits;
   options.encoding.fixed_floats = (plan.fixed_floats >> rank & 1) != 0;
+  options.pace_bytes_per_s = plan.pace_bytes_per_s;
   options.balance_period = scenario_.balance_period;
   const int rack = scenario_.racks > 0 ? scenario_.rack_of(plan, rank) : -1;
   const DataplaneJob job = dataplane_job(plan, rack);

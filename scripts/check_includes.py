@@ -165,7 +165,7 @@ DOORS = {
     "bench": [API, "src", "wire", "aggregator", "engine", "nccl", "tests/conformance", "tools/measure"],
     "tests": [API, "src", "wire", "aggregator", "emulate", "tools", "tests"],
 }
-TESTS_ALSO = ["src/base", "src/kernels", "wire"]
+TESTS_ALSO = ["src/base", "src/bursts", "src/kernels", "wire"]
 
 # Libraries whose headers are quoted by custom; all others are written <...>.
 QUOTED_LIBRARIES = ("hwy/",)

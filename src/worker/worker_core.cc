@@ -9,6 +9,7 @@
 #include "src/base/assert.h"
 #include "src/kernels/packet_check.h"
 #include "wire/codec.h"
+#include "wire/mtu.h"
 
 namespace netsum {
 namespace {
@@ -105,6 +106,12 @@ WorkerCore::WorkerCore(const WorkerOptions& options)
   note_shares();
   frame_stride_ = NETSUM_HEADER_BYTES + payload_bytes;  // full packets are adjacent: one piece for the kernel
   frames_.resize(kBurst * frame_stride_);
+  if (options.pace_bytes_per_s > 0) {
+    const uint64_t cores = group_.cores();
+    const auto packet = frame_stride_ + static_cast<uint64_t>(wire::overhead_bytes(6));
+    pacer_.emplace(std::max<uint64_t>(1, options.pace_bytes_per_s / cores),
+                   packet * std::max<uint64_t>(1, kPaceBurst / 2 / cores));
+  }
   outbox_.reserve(kBurst);
 }
 
@@ -278,6 +285,7 @@ std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
   start_waiting();
   if (!watermarked_.empty() && fail_by_caller()) return {};
   const Stripe::Limits limits = send_limits();
+  paced_us_ = INT64_MAX;
   if (balancer_.has_value()) {
     if (active_since_us_ != 0)
       group_.active_us(options_.core).add(static_cast<uint64_t>(now_us - active_since_us_));
@@ -287,17 +295,33 @@ std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
     const size_t index = next_stripe_;
     Stripe& stripe = *stripes_[index];
     next_stripe_ = (next_stripe_ + 1) % stripes_.size();
-    while (outbox_.size() < kBurst) {
-      uint8_t* frame = &frames_[outbox_.size() * frame_stride_];
-      const uint32_t size = stripe.next_packet(now_us, frame, limits);
-      if (size == 0) break;
-      outbox_.push_back({frame, size, stripe.options().address});
-    }
+    collect_from(&stripe, now_us, limits);
     if (balancer_.has_value()) measure(stripe, now_us);
     complete_finished(&stripe);  // of zeros alone, behind what was sent last
   }
   recheck_us_ = outbox_.empty() && waits_for_other_cores() ? now_us + kRecheckUs : INT64_MAX;
   return outbox_;
+}
+
+void WorkerCore::collect_from(Stripe* stripe, int64_t now_us, const Stripe::Limits& limits) {
+  const Address& address = stripe->options().address;
+  const bool paced = pacer_.has_value() && !stripe->options().local;
+  const auto overhead = static_cast<uint64_t>(wire::overhead_bytes(address.family));
+  while (outbox_.size() < kBurst) {
+    if (paced) {
+      // The next packet's size is not known until it is written.
+      const int64_t ready_us = pacer_->ready_us(now_us, frame_stride_ + overhead);
+      if (ready_us > now_us) {
+        paced_us_ = std::min(paced_us_, ready_us);
+        return;
+      }
+    }
+    uint8_t* frame = &frames_[outbox_.size() * frame_stride_];
+    const uint32_t size = stripe->next_packet(now_us, frame, limits);
+    if (size == 0) return;
+    if (paced) pacer_->sent(size + overhead);
+    outbox_.push_back({frame, size, address});
+  }
 }
 
 bool WorkerCore::has_data_to_send() const {
@@ -369,6 +393,7 @@ int64_t WorkerCore::next_tick_us() const {
   if (!status_.ok()) return INT64_MAX;
   int64_t next = recheck_us_;
   if (!operations_.empty() || !connected()) {
+    next = std::min(next, paced_us_);
     for (const auto& stripe : stripes_) next = std::min(next, stripe->next_tick_us());
   }
   return std::min({next, operations_.next_deadline_us(), waiting_.next_deadline_us()});

@@ -19,9 +19,14 @@
 #include "src/worker/in_flight.h"
 #include "src/worker/operation.h"
 #include "src/worker/share_balancer.h"
+#include "src/worker/slots/pacer.h"
 #include "src/worker/stripe.h"
 
 namespace netsum {
+
+// What WorkerOptions::pace_bytes_per_s lets through at once: less costs more system calls, since a burst leaves in one. The
+// bucket holds half: what collect() has returned may leave as late as the next call, beside what that returns.
+inline constexpr uint64_t kPaceBurst = 16;
 
 // A usual WorkerOptions::balance_period.
 inline constexpr uint64_t kBalancePeriod = 512;
@@ -42,6 +47,9 @@ struct WorkerOptions {
   // The weights follow what the ranks measure (share_balancer.h) in periods of this many chunks for each stripe, if there
   // are several stripes and each has a weight. 0: they stay as they are. Equal on all ranks.
   uint64_t balance_period = 0;
+  // What leaves obeys E(tau) <= kPaceBurst full packets + this rate tau, all headers included; a core of a group has its part of
+  // both. Stripes in this process do not count. 0: no limit.
+  uint64_t pace_bytes_per_s = 0;
   // This core handles those of the stripes that are number `core`'s in this group. Null: all.
   std::shared_ptr<CoreGroup> group;
   size_t core = 0;
@@ -151,6 +159,8 @@ class WorkerCore {
   void take_update();
   void note_shares();
   bool has_data_to_send() const;
+  // Writes the packets of the stripe that are due, as far as there is room and the pace allows.
+  void collect_from(Stripe* stripe, int64_t now_us, const Stripe::Limits& limits);
   bool waits_for_other_cores() const;
   void measure(const Stripe& stripe, int64_t now_us);
   void complete(Operation* operation);
@@ -178,7 +188,9 @@ class WorkerCore {
   uint64_t updates_begun_ = 0;
   std::vector<int64_t> looked_at_us_;  // by stripe of the job, while it is held back; 0: it is not
   int64_t active_since_us_ = 0;        // 0: no data is due
-  int64_t recheck_us_ = INT64_MAX;     // when collect() reads the progress of other cores again
+  std::optional<Pacer> pacer_;
+  int64_t paced_us_ = INT64_MAX;    // when the pace allows the next packet
+  int64_t recheck_us_ = INT64_MAX;  // when collect() reads the progress of other cores again
   Counter share_changes_;
   size_t next_stripe_ = 0;  // where collect() goes on: every stripe gets its turn
   size_t last_from_ = 0;    // stripe of the last packet: packets come in runs

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "emulate/simulation.h"
+#include "src/bursts/bursts.h"
 #include "wire/codec.h"
+#include "wire/mtu.h"
 
 namespace netsum::emulate {
 namespace {
@@ -25,6 +27,36 @@ TEST(Traffic, QueuedOperationsPipeline) {
   const Report report = Simulation(scenario).run();
   EXPECT_EQ(report.first_problem(), "");
   EXPECT_LT(report.ended_at_us, kOperations * kRoundTripUs / 10);
+}
+
+// What rank 0 sends, with all headers.
+std::vector<bursts::Arrival> sent_by_rank_0(const Scenario& scenario) {
+  Simulation simulation(scenario);
+  std::vector<bursts::Arrival> log;
+  simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+    if (from == Simulation::worker_address(0, 0))
+      log.push_back(
+          {simulation.now_us() * 1000, packet.size + static_cast<uint64_t>(wire::overhead_bytes(4))});
+    return true;
+  });
+  EXPECT_EQ(simulation.run().first_problem(), "");
+  return log;
+}
+
+TEST(Traffic, PacedRanksObeyTheEnvelopeAndUseTheirRate) {
+  Scenario scenario = quiet_scenario(4, DataType::kFloat32, 16 * 2000);
+  scenario.jobs[0].data_slots = 256;
+  for (const uint64_t rate : {500'000u, 2'000'000u, 20'000'000u}) {  // bytes per second
+    const uint64_t burst =
+        kPaceBurst * static_cast<uint64_t>(NETSUM_HEADER_BYTES + 64 + wire::overhead_bytes(6));
+    scenario.jobs[0].pace_bytes_per_s = 0;
+    EXPECT_GT(bursts::backlog(sent_by_rank_0(scenario), rate), static_cast<double>(burst)) << "not paced";
+    scenario.jobs[0].pace_bytes_per_s = rate;
+    const std::vector<bursts::Arrival> log = sent_by_rank_0(scenario);
+    // B(rate) is the maximum over tau of E(tau) - rate tau.
+    EXPECT_LE(bursts::backlog(log, rate), static_cast<double>(burst)) << rate;
+    EXPECT_GT(*bursts::mean_rate(log, bursts::span_ns(log)), 0.9 * static_cast<double>(rate));
+  }
 }
 
 TEST(Traffic, AStreamHasNoPauseBetweenScaleGroups) {
