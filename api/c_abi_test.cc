@@ -188,6 +188,7 @@ TEST(CAbiTest, SettingsAreWrittenAsOptions) {
       {"NETSUM_NUMERICS", "fixed"},
       {"NETSUM_PREDICT_SCALES", "0"},
       {"NETSUM_LINK_RATE", "2.5gbit"},
+      {"NETSUM_PACE", "400mbit"},
       {"NETSUM_BIND_ADDRESS", "10.0.0.1"},
       {"NETSUM_CONNECT_TIMEOUT", "1.5"},
       {"NETSUM_LIVENESS_TIMEOUT", "0"},
@@ -222,6 +223,7 @@ TEST(CAbiTest, SettingsAreWrittenAsOptions) {
   EXPECT_EQ(o.no_predict_scales, 1);
   EXPECT_EQ(o.numerics, NETSUM_NUMERICS_FIXED);
   EXPECT_EQ(o.link_rate_bps, 2.5e9);
+  EXPECT_EQ(o.pace_bps, 4e8);
   EXPECT_STREQ(o.bind_address, "10.0.0.1");
   EXPECT_EQ(o.connect_timeout_ms, 1500);
   EXPECT_EQ(o.liveness_timeout_ms, -1) << "never";

@@ -108,6 +108,7 @@ Status read_options(const netsum_comm_options* given, netsum::CommunicatorOption
   if (in->engine_threads != 0) out->engine_threads = in->engine_threads == -1 ? 0 : in->engine_threads;
   out->inject = {.loss = in->inject_loss, .seed = in->inject_seed};
   out->link_rate_bps = in->link_rate_bps;
+  out->pace_bps = in->pace_bps;
   if (in->shares < NETSUM_SHARES_DEFAULT || in->shares > NETSUM_SHARES_PLANNED)
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: shares is none of netsum_shares");
   if (in->shares != NETSUM_SHARES_DEFAULT)

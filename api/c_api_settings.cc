@@ -32,6 +32,7 @@ void Settings::write(netsum_comm_options* out) const {
   out->verify = static_cast<netsum_verify>(in.verify);
   out->numerics = static_cast<netsum_numerics>(in.numerics);
   out->link_rate_bps = in.link_rate_bps;
+  out->pace_bps = in.pace_bps;
   out->connect_timeout_ms = in.connect_timeout.count();
   out->liveness_timeout_ms = milliseconds(in.liveness_timeout);
   out->failover = in.on_failure == FailurePolicy::kFailover ? 1 : 0;

@@ -92,6 +92,7 @@ Status check(const CommunicatorOptions& options) {
     return invalid("world_size is " + world + "; embedded shards sum for at most " +
                    std::to_string(kMaxMembers) + " ranks: set aggregators");
   }
+  if (Status status = plan::check_declared_rate(options.pace_bps, "pace_bps"); !status.ok()) return status;
   if (Status status = plan::check_declared_rate(options.link_rate_bps, "link_rate_bps"); !status.ok())
     return status;
   return options.on_failure == FailurePolicy::kFailover ? check_failover(options) : Status();

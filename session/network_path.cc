@@ -112,6 +112,7 @@ Status open_cores(WorkerOptions worker, size_t count, const Address& remote,
                   std::vector<std::unique_ptr<EngineCore>>* cores) {
   const auto group = std::make_shared<CoreGroup>(divide_stripes(worker.stripe_weights, count));
   worker.group = group;
+  worker.pace_bytes_per_s = static_cast<uint64_t>(options.pace_bps / 8);
   const auto all_groups = multicast_groups(worker.stripes);
   if (!all_groups.ok()) return all_groups.status();
   path->note = describe(*all_groups);

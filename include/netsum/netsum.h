@@ -149,6 +149,7 @@ typedef struct netsum_comm_options {
   int no_predict_scales; /* 1: data always waits until scales are agreed on; the same on every rank */
   int64_t spin_us;       /* that threads which wait poll before they sleep; 0: default, 50 */
   netsum_numerics numerics; /* how floats are summed; the same on every rank; 0: NETSUM_NUMERICS_AUTO */
+  double pace_bps;          /* the most that leaves this rank, bits per second; 0: no limit */
 } netsum_comm_options;
 
 /* netsum::RegroupOptions describes each option in detail (communicator.h). */

@@ -188,6 +188,11 @@ struct CommunicatorOptions {
   // add such lanes. int32 always has 32 bits, int64 64. Error bounds: docs/numerics.md.
   int lane_bits = 0;
 
+  // The most that leaves this rank, in bits per second with all headers, 1e3 to 1e14: in any window of length t at most 16 full
+  // packets and this rate x t. It keeps the queues on the way short. Packets to an embedded shard of this process do not count,
+  // and what an embedded shard sends is not paced. 0: no limit. Ranks may differ, but all wait for the slowest.
+  double pace_bps = 0;
+
   // Every rank drops different packets. CommunicatorStats::drops counts them as "injected".
   InjectedFaults inject;
 

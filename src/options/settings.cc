@@ -107,6 +107,9 @@ const std::vector<Row>& table() {
        "1: operations that recur send data without waiting for scales; results have the same bits"},
       {"link_rate_bps", "NETSUM_LINK_RATE", rate(option<&O::link_rate_bps>), kOwn,
        "for the plan: the rate of this host's link; the usual value is the speed that the interface reports"},
+      {"pace_bps", "NETSUM_PACE", rate(option<&O::pace_bps>), kOwn,
+       "the most that leaves this rank, apart from bursts of up to 16 packets; short queues at the price of "
+       "waiting"},
       {"connect_timeout", "NETSUM_CONNECT_TIMEOUT", seconds(option<&O::connect_timeout>), kOwn,
        "time within which all ranks must join"},
       {"liveness_timeout", "NETSUM_LIVENESS_TIMEOUT", seconds(option<&O::liveness_timeout>, true), kOwn,

@@ -72,6 +72,7 @@ TEST(Settings, EveryVariableIsRead) {
                                {"NETSUM_NUMERICS", "fixed"},
                                {"NETSUM_PREDICT_SCALES", "0"},
                                {"NETSUM_LINK_RATE", "2.5 Gbit"},
+                               {"NETSUM_PACE", "500Mbit"},
                                {"NETSUM_BIND_ADDRESS", "10.0.0.1"},
                                {"NETSUM_TLS_CA", path},
                                {"NETSUM_TLS_CERT", path},
@@ -110,6 +111,7 @@ TEST(Settings, EveryVariableIsRead) {
   EXPECT_EQ(o.numerics, Numerics::kFixed);
   EXPECT_FALSE(o.predict_scales);
   EXPECT_EQ(o.link_rate_bps, 2.5e9);
+  EXPECT_EQ(o.pace_bps, 5e8);
   EXPECT_EQ(o.bind_address, "10.0.0.1");
   EXPECT_EQ(o.tls.ca_cert, "PEM text");
   EXPECT_EQ(o.tls.private_key, "PEM text");
