@@ -4,11 +4,13 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/engine_core.h"
+#include "src/bursts/meter.h"
 #include "src/net/packet_io.h"
 #include "src/worker/worker_core.h"
 
@@ -16,10 +18,15 @@ namespace netsum {
 
 class NetworkCore final : public EngineCore {
  public:
-  NetworkCore(std::unique_ptr<PacketIo> io, const WorkerOptions& options);
+  // `link_bytes_per_s`: this core's part of the host's link, for the meters; 0: unknown.
+  NetworkCore(std::unique_ptr<PacketIo> io, const WorkerOptions& options, uint64_t link_bytes_per_s = 0);
 
   const WorkerCore& worker() const { return worker_; }                 // for its counters: any thread
   const PacketIoCounters& packets() const { return io_->counters(); }  // likewise
+
+  // Without what passes between this rank and its own shard. Any thread.
+  const bursts::Meter& sent() const { return sent_; }
+  const bursts::Meter& received() const { return received_meter_; }
 
   void submit(uint64_t id, OperationSpec&& spec) override { worker_.submit(id, std::move(spec)); }
   void poll() override;
@@ -42,6 +49,9 @@ class NetworkCore final : public EngineCore {
   WorkerCore worker_;
   std::array<InPacket, WorkerCore::kBurst> received_;
   size_t received_count_ = 0;
+  const uint64_t overhead_;  // bytes around a datagram
+  const std::optional<Address> own_shard_;
+  bursts::Meter sent_, received_meter_;
 };
 
 }  // namespace netsum

@@ -49,6 +49,7 @@ DOORS = {
     "aggregator/user": [
         API,
         "src/base",
+        "src/bursts",
         "src/kernels",
         "src/net",
         "src/net/udp",
@@ -71,16 +72,19 @@ DOORS = {
     "engine": [
         API,
         "src/base",
+        "src/bursts",
         "src/net",
         "src/net/udp",
         "src/net/af_xdp",
         "src/worker",
         "src/host",
         "src/telemetry",
+        "wire",
     ],
     "session": [
         API,
         "src/base",
+        "src/bursts",
         "src/net",
         "src/net/udp",
         "src/verify",

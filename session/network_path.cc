@@ -71,6 +71,14 @@ std::string describe(const std::vector<MulticastMembership>& groups) {
   return text;
 }
 
+// Of this host's link, in bits per second; 0: unknown.
+double rate_of_link(const CommunicatorOptions& options, const Address& remote) {
+  if (options.link_rate_bps != 0) return options.link_rate_bps;
+  const Result<Address> local = local_address_towards(remote);
+  const Result<double> reported = local.ok() ? interface_rate_bps(*local) : local.status();
+  return reported.ok() ? *reported : 0;
+}
+
 EngineThreadCount threads_for(const WorkerOptions& worker, const CommunicatorOptions& options,
                               size_t ranks_here, const Address& remote) {
   EngineThreadCount::Wanted wanted;
@@ -79,12 +87,7 @@ EngineThreadCount threads_for(const WorkerOptions& worker, const CommunicatorOpt
   wanted.cores = usable_processors().size();
   wanted.ranks_here = ranks_here;
   wanted.one_queue = options.packet_io == PacketIoKind::kAfXdp;
-  wanted.link_bps = options.link_rate_bps;
-  if (wanted.link_bps == 0) {
-    const Result<Address> local = local_address_towards(remote);
-    const Result<double> reported = local.ok() ? interface_rate_bps(*local) : local.status();
-    if (reported.ok()) wanted.link_bps = *reported;
-  }
+  wanted.link_bps = rate_of_link(options, remote);
   return EngineThreadCount::choose(wanted);
 }
 
@@ -113,6 +116,8 @@ Status open_cores(WorkerOptions worker, size_t count, const Address& remote,
   const auto group = std::make_shared<CoreGroup>(divide_stripes(worker.stripe_weights, count));
   worker.group = group;
   worker.pace_bytes_per_s = static_cast<uint64_t>(options.pace_bps / 8);
+  const auto link_bytes_per_s =
+      static_cast<uint64_t>(rate_of_link(options, remote) / 8 / static_cast<double>(group->cores()));
   const auto all_groups = multicast_groups(worker.stripes);
   if (!all_groups.ok()) return all_groups.status();
   path->note = describe(*all_groups);
@@ -127,7 +132,9 @@ Status open_cores(WorkerOptions worker, size_t count, const Address& remote,
     if (!io.ok()) return io.status();
     if (worker.core == 0) add_note(io->note, &path->note);
     if (io->faults != nullptr) path->faults.push_back(io->faults);
-    auto core = std::make_unique<NetworkCore>(std::move(io->io), worker);
+    auto core = std::make_unique<NetworkCore>(std::move(io->io), worker, link_bytes_per_s);
+    path->sent.push_back(&core->sent());
+    path->received.push_back(&core->received());
     path->workers.push_back(&core->worker());
     path->packets.push_back(&core->packets());
     for (size_t i = 0; i < core->worker().stripe_count(); ++i) {

@@ -15,6 +15,7 @@
 #include "session/job_membership.h"
 #include "session/job_stripes.h"
 #include "session/shard.h"
+#include "src/bursts/meter.h"
 #include "src/net/lossy.h"
 #include "src/net/multicast.h"
 
@@ -32,8 +33,9 @@ struct NetworkPath {
   // How floats are added, as far as this rank knows: the member of each rank. Empty: not at all, but in fixed point. Of ranks that
   // all share one host, too, though they have no path.
   std::string order_of_floats;
-  std::vector<const PacketIoCounters*> packets;  // of each thread; live as long as the engine
-  std::vector<const LossyIo*> faults;            // live as long as the engine; empty: none are injected
+  std::vector<const PacketIoCounters*> packets;      // of each thread; live as long as the engine
+  std::vector<const bursts::Meter*> sent, received;  // likewise
+  std::vector<const LossyIo*> faults;                // live as long as the engine; empty: none are injected
 };
 
 // `worker` with the stripes of a job that has been joined, and what else follows from the memberships. *job_stripes: what they

@@ -54,6 +54,8 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
   for (const NetworkPath::OneStripe& one : network.stripes)
     add_stripe(*one.stripe, overhead, stats, &drops, &waits_for);
   for (const PacketIoCounters* packets : network.packets) stats->sends_refused += packets->send_refused.get();
+  for (const bursts::Meter* meter : network.sent) meter->add_to(&stats->sent);
+  for (const bursts::Meter* meter : network.received) meter->add_to(&stats->received);
   stats->share_changes = network.workers.front()->share_changes().get();
   for (size_t reason = 1; reason < drops.size(); ++reason) {
     stats->drops.push_back({std::string(wire::drop_name(static_cast<int>(reason))), drops[reason]});

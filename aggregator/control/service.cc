@@ -311,7 +311,9 @@ AggregatorStatus Service::status(const DataplaneLook& look) const {
                             .packets_received = port.packets_received,
                             .bytes_received = port.bytes_received,
                             .packets_sent = port.packets_sent,
-                            .bytes_sent = port.bytes_sent});
+                            .bytes_sent = port.bytes_sent,
+                            .received = port.received,
+                            .sent = port.sent});
   }
   status.counters = look.counters;
   for (AggregatorCounter& counter : jobs_->failures()) status.counters.push_back(std::move(counter));
@@ -321,6 +323,18 @@ AggregatorStatus Service::status(const DataplaneLook& look) const {
   status.slots_free = look.free_slots;
   return status;
 }
+
+namespace {
+
+void set_bursts(const Bursts& bursts, control::Bursts* entry) {
+  entry->mutable_backlog_bytes()->Add(bursts.backlog_bytes.begin(), bursts.backlog_bytes.end());
+  entry->set_bytes(bursts.bytes);
+  entry->set_largest_ms_bytes(bursts.largest_ms_bytes);
+  entry->set_largest_10ms_bytes(bursts.largest_10ms_bytes);
+  entry->mutable_milliseconds()->Add(bursts.milliseconds.begin(), bursts.milliseconds.end());
+}
+
+}  // namespace
 
 control::StatusReply Service::status_reply(const DataplaneLook& look) const {
   const AggregatorStatus now = status(look);
@@ -343,6 +357,8 @@ control::StatusReply Service::status_reply(const DataplaneLook& look) const {
     entry.set_bytes_received(port.bytes_received);
     entry.set_packets_sent(port.packets_sent);
     entry.set_bytes_sent(port.bytes_sent);
+    set_bursts(port.received, entry.mutable_received());
+    set_bursts(port.sent, entry.mutable_sent());
   }
   for (const AggregatorJobStatus& job : now.jobs) {
     control::JobStatus& entry = *reply.add_jobs();

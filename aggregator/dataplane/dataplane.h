@@ -112,6 +112,7 @@ struct DataplanePort {
   double rate_bps = 0;  // of its link; 0: unknown
   uint64_t packets_received = 0, bytes_received = 0;
   uint64_t packets_sent = 0, bytes_sent = 0;
+  Bursts received, sent;
 };
 
 class Dataplane {

@@ -135,6 +135,8 @@ std::vector<DataplanePort> UserDataplane::ports() const {
     port.bytes_received += endpoint->count(&AggregatorCoreCounters::bytes_received);
     port.packets_sent += endpoint->count(&AggregatorCoreCounters::packets_sent);
     port.bytes_sent += endpoint->count(&AggregatorCoreCounters::bytes_sent);
+    endpoint->received.add_to(&port.received);
+    endpoint->sent.add_to(&port.sent);
   }
   return ports;
 }
@@ -240,7 +242,11 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(const UserDataplaneOptions& opti
                                       .job_packets_per_s = options.quota.packets_per_s,
                                       .flipped_bits = faults.flipped_bits,
                                       .seed = faults.seed};
-  return std::make_unique<Endpoint>(port, std::move(faulty).value(), limits);
+  const auto stripes = std::count_if(options.stripes.begin(), options.stripes.end(),
+                                     [&](const UdpStripe& stripe) { return stripe.port == port; });
+  const double bytes_per_s = options.ports[port].rate_bps / 8 / static_cast<double>(stripes);
+  return std::make_unique<Endpoint>(port, static_cast<uint64_t>(bytes_per_s), std::move(faulty).value(),
+                                    limits);
 }
 
 }  // namespace

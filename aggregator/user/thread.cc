@@ -78,7 +78,10 @@ bool CoreThread::serve(Endpoint* endpoint) {
   if (received == 0) return false;
   const int64_t now_us = monotonic_us();
   for (size_t i = 0; i < received; ++i) endpoint->core.on_packet(now_us, burst_[i]);
-  endpoint->io->send(endpoint->core.outbox());
+  const std::span<const OutPacket> outbox = endpoint->core.outbox();
+  endpoint->io->send(outbox);
+  endpoint->received.add_packets(now_us, std::span(burst_).first(received), endpoint->overhead);
+  endpoint->sent.add_packets(now_us, outbox, endpoint->overhead);
   endpoint->core.clear();
   return true;
 }

@@ -17,17 +17,26 @@
 #include "aggregator/user/core.h"
 #include "netsum/status.h"
 #include "src/base/file_descriptor.h"
+#include "src/bursts/meter.h"
 #include "src/net/lossy.h"
 #include "src/net/packet_io.h"
 #include "src/net/wake_event.h"
+#include "wire/mtu.h"
 
 namespace netsum {
 
 // One endpoint, its slots and its counters.
 struct Endpoint {
-  Endpoint(size_t port_index, FaultyIo io_with_faults, const AggregatorCore::Limits& limits)
+  static constexpr int64_t kBinNs = 1'000'000;
+
+  // `bytes_per_s`: this endpoint's part of the port's link; 0: unknown.
+  Endpoint(size_t port_index, uint64_t bytes_per_s, FaultyIo io_with_faults,
+           const AggregatorCore::Limits& limits)
       : port(port_index),
+        received(bytes_per_s, kBinNs),
+        sent(bytes_per_s, kBinNs),
         io(std::move(io_with_faults.io)),
+        overhead(static_cast<uint64_t>(wire::overhead_bytes(io->local_address().family))),
         faults(io_with_faults.faults),
         slots(limits.slots),
         core(limits) {}
@@ -37,7 +46,9 @@ struct Endpoint {
   uint64_t injected() const { return faults == nullptr ? 0 : faults->receive_counters().lost.get(); }
 
   const size_t port;
+  bursts::Meter received, sent;
   const std::unique_ptr<PacketIo> io;
+  const uint64_t overhead;      // bytes around a datagram
   const LossyIo* const faults;  // null if no faults are injected
   const uint32_t slots;
   AggregatorCore core;

@@ -58,6 +58,8 @@ struct AggregatorPortStatus {
   uint64_t bytes_received = 0;
   uint64_t packets_sent = 0;
   uint64_t bytes_sent = 0;
+  Bursts received;  // of several stripes: the sums of their figures
+  Bursts sent;
 };
 
 struct AggregatorStatus {

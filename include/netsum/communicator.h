@@ -55,6 +55,18 @@ struct BufferView {
   size_t bytes = 0;
 };
 
+// Bursts of packets in one direction. Bytes are those of frames: with UDP, IP and Ethernet headers. Times are those at which
+// this process has received or sent them. Figures of several threads are summed, and are then upper bounds.
+struct Bursts {
+  // The longest queues that servers of 1/16, 2/16, ... of the link's rate would have had. Empty: the rate is unknown.
+  std::vector<uint64_t> backlog_bytes;
+  uint64_t bytes = 0;
+  uint64_t largest_ms_bytes = 0;    // the most in a millisecond ...
+  uint64_t largest_10ms_bytes = 0;  // ... and in ten
+  // How many milliseconds had up to 1 KiB, 2 KiB, 4 KiB, ...; the last element: more. Empty ones do not count.
+  std::vector<uint64_t> milliseconds;
+};
+
 // Counts since connect(), or since the last regroup or failover. Unless noted otherwise, bytes are those of whole
 // datagrams, including their UDP, IP and Ethernet headers.
 struct CommunicatorStats {
@@ -113,6 +125,7 @@ struct CommunicatorStats {
   TimeHistogram completed, failed;  // operations, from submission to end
   uint64_t failovers = 0;           // to another aggregator, since connect()
   std::string metrics_address;      // where this process serves its metrics; empty: nowhere
+  Bursts sent, received;            // by this rank, without what passes between it and its own shard
   // Traffic of this rank's embedded shard; 0 without one.
   uint64_t shard_bytes_received = 0;
   uint64_t shard_bytes_sent = 0;

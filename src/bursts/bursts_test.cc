@@ -182,6 +182,24 @@ TEST(Meter, CountsBinsAndTimesThatStepBack) {
   EXPECT_EQ(meter.bytes(), 1000u + 24 + 1025 + 1 + (uint64_t{1} << 40) + 1);
 }
 
+TEST(Meter, AddsUpWithOthersOfTheSameLink) {
+  Bursts all;
+  for (const uint64_t bytes_per_s : {1'600'000u, 0u}) {
+    Meter meter(bytes_per_s, kMs);
+    for (int ms = 0; ms < 12; ++ms) meter.add(ms * kMs, 1000);
+    EXPECT_EQ(meter.largest_long_bin(), 10'000u);
+    meter.add_to(&all);
+  }
+  // A server of a 16th, 100 bytes in a millisecond, has all but what it serves until the last ones come; one of the rate has 1000.
+  EXPECT_EQ(all.backlog_bytes.size(), Meter::kRates) << "of the one whose rate is known";
+  EXPECT_EQ(all.backlog_bytes.front(), 12'000u - 11 * 100);
+  EXPECT_EQ(all.backlog_bytes.back(), 1000u);
+  EXPECT_EQ(all.bytes, 24'000u);
+  EXPECT_EQ(all.largest_ms_bytes, 2000u);
+  EXPECT_EQ(all.largest_10ms_bytes, 20'000u);
+  EXPECT_EQ(all.milliseconds.front(), 22u);
+}
+
 // Up to 60 arrivals with ties, lulls and crowds.
 Arrivals random_log(Rng& rng) {
   Arrivals log(1 + rng.below(60));
@@ -225,7 +243,7 @@ TEST(RandomLogs, AgreeWithTheDefinitions) {
       ASSERT_EQ(envelope(log, tau), most) << tau;
     }
     const BacklogCurve curve(log);
-    const uint64_t link = 16 * rng.below(uint64_t{1} << rng.below(36));
+    const uint64_t link = 16 * (1 + rng.below(uint64_t{1} << rng.below(36)));
     Meter meter(link, 1000);
     for (const Arrival& arrival : log) meter.add(arrival.at_ns, arrival.bytes);
     for (size_t i = 0; i < Meter::kRates; ++i) {

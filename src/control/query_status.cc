@@ -45,6 +45,14 @@ AggregatorJobStatus from_job(const control::JobStatus& job) {
   return status;
 }
 
+Bursts from_bursts(const control::Bursts& bursts) {
+  return {.backlog_bytes = {bursts.backlog_bytes().begin(), bursts.backlog_bytes().end()},
+          .bytes = bursts.bytes(),
+          .largest_ms_bytes = bursts.largest_ms_bytes(),
+          .largest_10ms_bytes = bursts.largest_10ms_bytes(),
+          .milliseconds = {bursts.milliseconds().begin(), bursts.milliseconds().end()}};
+}
+
 RemoteStatus from_reply(const control::StatusReply& reply) {
   RemoteStatus remote;
   remote.protocol_version = reply.protocol_version();
@@ -59,7 +67,9 @@ RemoteStatus from_reply(const control::StatusReply& reply) {
                             .packets_received = port.packets_received(),
                             .bytes_received = port.bytes_received(),
                             .packets_sent = port.packets_sent(),
-                            .bytes_sent = port.bytes_sent()});
+                            .bytes_sent = port.bytes_sent(),
+                            .received = from_bursts(port.received()),
+                            .sent = from_bursts(port.sent())});
   }
   for (const control::JobStatus& job : reply.jobs()) status.jobs.push_back(from_job(job));
   for (const control::Counter& counter : reply.counters())

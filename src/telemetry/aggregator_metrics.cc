@@ -74,6 +74,8 @@ void add_port(const AggregatorPortStatus& port, MetricsPage* page) {
   metrics.counter("netsum_aggregator_port_packets_sent_total", "Packets sent by the port", port.packets_sent);
   metrics.counter("netsum_aggregator_port_bytes_sent_total", "Bytes of datagrams sent by the port",
                   port.bytes_sent);
+  add_bursts("netsum_aggregator_port_", port.received, metrics.with("direction", "in"));
+  add_bursts("netsum_aggregator_port_", port.sent, metrics.with("direction", "out"));
 }
 
 void add_job(const AggregatorJobStatus& job, MetricsPage* page) {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "netsum/communicator.h"
 #include "netsum/time_histogram.h"
 
 namespace netsum {
@@ -28,6 +29,9 @@ class MetricsPage {
   // In seconds.
   void histogram(std::string_view name, std::string_view help, const Labels& labels,
                  const TimeHistogram& times);
+  // Of anything that `sum` adds up: counts[i] values are above the bound before, up to bounds[i]; the last count has no bound.
+  void histogram(std::string_view name, std::string_view help, const Labels& labels,
+                 const std::vector<double>& bounds, const std::vector<uint64_t>& counts, double sum);
 
   std::string text() const;
 
@@ -55,11 +59,18 @@ class LabelledMetrics {
   void histogram(std::string_view name, std::string_view help, const TimeHistogram& times) const {
     page_->histogram(name, help, labels_, times);
   }
+  void histogram(std::string_view name, std::string_view help, const std::vector<double>& bounds,
+                 const std::vector<uint64_t>& counts, double sum) const {
+    page_->histogram(name, help, labels_, bounds, counts, sum);
+  }
 
  private:
   MetricsPage* page_;
   MetricsPage::Labels labels_;
 };
+
+// Metrics of one direction of a link; `prefix` is that of their names.
+void add_bursts(const std::string& prefix, const Bursts& bursts, const LabelledMetrics& metrics);
 
 }  // namespace netsum
 

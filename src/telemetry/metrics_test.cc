@@ -109,6 +109,12 @@ TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
   AggregatorJobStatus failed = job;
   failed.state = "failed: peer_lost: ...";
   job.id = failed.id = "0a0b0c0d";
+  status.ports = {{.address = "10.0.0.9",
+                   .received = {.backlog_bytes = {40, 30, 20, 10},
+                                .bytes = 5000,
+                                .largest_ms_bytes = 3000,
+                                .largest_10ms_bytes = 4000,
+                                .milliseconds = {2, 1, 4}}}};
   status.jobs = {failed, job};  // of one name and token: the later one counts
   MetricsPage page;
   add_aggregator_metrics(status, &page);
@@ -122,6 +128,15 @@ TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
         "netsum_aggregator_job_info{job_name=\"mine\",job_id=\"0a0b0c0d\",verify=\"both\"} 1\n",
         "netsum_aggregator_slots_in_use 40\n",
         "netsum_aggregator_job_running{job_name=\"mine\",job_id=\"0a0b0c0d\"} 1\n",
+        "netsum_aggregator_port_backlog_bytes{port=\"10.0.0.9\",direction=\"in\",rate=\"0.25\"} 40\n",
+        "netsum_aggregator_port_backlog_bytes{port=\"10.0.0.9\",direction=\"in\",rate=\"1\"} 10\n",
+        "netsum_aggregator_port_largest_window_bytes{port=\"10.0.0.9\",direction=\"in\",window=\"1ms\"} "
+        "3000\n",
+        "netsum_aggregator_port_largest_window_bytes{port=\"10.0.0.9\",direction=\"in\",window=\"10ms\"} "
+        "4000\n",
+        "netsum_aggregator_port_millisecond_bytes_bucket{port=\"10.0.0.9\",direction=\"in\",le=\"2048\"} 3\n",
+        "netsum_aggregator_port_millisecond_bytes_bucket{port=\"10.0.0.9\",direction=\"in\",le=\"+Inf\"} 7\n",
+        "netsum_aggregator_port_millisecond_bytes_sum{port=\"10.0.0.9\",direction=\"in\"} 5000\n",
         "netsum_aggregator_job_sums_total{job_name=\"mine\",job_id=\"0a0b0c0d\"} 12\n",
         "netsum_aggregator_job_waiting_seconds{job_name=\"mine\",job_id=\"0a0b0c0d\",rank=\"0\"} 0\n",
         "netsum_aggregator_job_waiting_seconds{job_name=\"mine\",job_id=\"0a0b0c0d\",rank=\"1\"} 1.5\n",

@@ -83,6 +83,8 @@ void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
         .gauge("netsum_worker_waiting_for",
                "1 for a rank that has not joined, or that the oldest round waits for", waits ? 1 : 0);
   }
+  add_bursts("netsum_worker_", stats.received, metrics.with("direction", "in"));
+  add_bursts("netsum_worker_", stats.sent, metrics.with("direction", "out"));
   metrics.counter("netsum_worker_shard_bytes_received_total", "Bytes received by this rank's embedded shard",
                   stats.shard_bytes_received);
   metrics.counter("netsum_worker_shard_bytes_sent_total", "Bytes sent by this rank's embedded shard",

@@ -70,6 +70,34 @@ class AggregatorPortsTest(CommandTest):
         ):
             assert line in text, text
 
+    def test_bursts_of_every_port(self):
+        daemon = self.start_ports("--cores", 3, "--link-rate", "1gbit,4gbit,1gbit")
+        self.sum_once(daemon)
+        for port in self.status(daemon)["ports"]:
+            for direction, bursts in (("received", port["received"]), ("sent", port["sent"])):
+                # Around each datagram there are 42 bytes.
+                assert port[f"bytes_{direction}"] < bursts["bytes"] < 1.5 * port[f"bytes_{direction}"]
+                assert 1500 <= bursts["largest_ms_bytes"] <= bursts["largest_10ms_bytes"] <= bursts["bytes"]
+                assert sum(bursts["milliseconds"]) > 0
+                queues = bursts["backlog_bytes"]
+                assert len(queues) == 16
+                assert queues == sorted(queues, reverse=True)
+                assert all(100 < queue <= bursts["bytes"] for queue in queues)
+        live = self.run_command("bursts", "--live", "--aggregator", daemon.address)
+        assert live.status == 0, live.text("err")
+        for words in ("127.0.0.2 in", "127.0.0.3 out", "backlog in bytes", "4gbit"):
+            assert words in live.text("out")
+        live = json.loads(self.run_command("bursts", "--live", "--aggregator", daemon.address, "--json").text("out"))
+        assert live["ports"][1]["received"]["bytes"] > 1 << 20
+        plain = self.start_aggregator()
+        live = self.run_command("bursts", "--live", "--aggregator", plain.address)
+        assert "rate of the link is unknown" in live.text("out")
+        assert self.run_command("bursts").status == 2
+        assert self.run_command("bursts", "--live").status == 2
+        assert self.run_command("bursts", "--live", "packets").status == 2
+        dead = self.run_command("bursts", "--live", "--aggregator", f"127.0.0.1:{free_port()}", "--timeout", "1s")
+        assert dead.status == 3
+
     def test_multicast_from_every_port(self):
         daemon = self.start_ports("--multicast", "239.7.8.0/24", "--cores", 3)
         self.sum_once(daemon)

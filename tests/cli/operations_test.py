@@ -214,7 +214,7 @@ class OperationsTest(MetricsTest):
         assert value(self.scrape(address)[1], "netsum_worker_waiting_for", peer="0") == 0
 
     def test_the_dashboard_names_only_metrics_that_exist(self):
-        daemon = self.start_with_metrics()
+        daemon = self.start_with_metrics("--link-rate", "1gbit")
         address, _, _ = self.start_watched_ranks(daemon, 2)
         known, labels = {}, {}
         for types, samples in (self.scrape(daemon.metrics), self.scrape(address)):

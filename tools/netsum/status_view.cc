@@ -120,6 +120,14 @@ std::string failed_jobs_of(const Json& counters) {
 
 }  // namespace
 
+Json bursts_json(const Bursts& bursts) {
+  return {{"backlog_bytes", bursts.backlog_bytes},
+          {"bytes", bursts.bytes},
+          {"largest_ms_bytes", bursts.largest_ms_bytes},
+          {"largest_10ms_bytes", bursts.largest_10ms_bytes},
+          {"milliseconds", bursts.milliseconds}};
+}
+
 Json status_report(const std::string& address, const RemoteStatus& before, const RemoteStatus& now,
                    double seconds) {
   const AggregatorStatus& a = before.status;
@@ -139,7 +147,9 @@ Json status_report(const std::string& address, const RemoteStatus& before, const
          {"received_gbits_per_s", gbits(rate(old.bytes_received, now_of.bytes_received, seconds))},
          {"sent_gbits_per_s", gbits(rate(old.bytes_sent, now_of.bytes_sent, seconds))},
          {"bytes_received", now_of.bytes_received},
-         {"bytes_sent", now_of.bytes_sent}});
+         {"bytes_sent", now_of.bytes_sent},
+         {"received", bursts_json(now_of.received)},
+         {"sent", bursts_json(now_of.sent)}});
   }
   return {{"address", address},
           {"ok", true},

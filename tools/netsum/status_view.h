@@ -15,6 +15,9 @@ Json status_report(const std::string& address, const RemoteStatus& before, const
 // The same for an aggregator that does not answer.
 Json status_failure(const std::string& address, const Status& status);
 
+// Of a port, as in status_report().
+Json bursts_json(const Bursts& bursts);
+
 // For people: a few lines per aggregator and job.
 std::string status_text(const Json& report);
 
