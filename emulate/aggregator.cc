@@ -32,6 +32,9 @@ class Core final : public SimulatedAggregator {
     return core_.counters().drops[static_cast<size_t>(reason)].get();
   }
   uint64_t mismatches() const override { return core_.counters().mismatches.get(); }
+  std::vector<faults::MemberTotals> members(uint16_t job, uint16_t epoch) const override {
+    return core_.members(job, epoch);
+  }
 
  private:
   AggregatorCore core_;

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "aggregator/dataplane/dataplane.h"
+#include "src/faults/link_watch.h"
 #include "src/net/packet_io.h"
 
 namespace netsum::emulate {
@@ -37,6 +39,8 @@ class SimulatedAggregator {
 
   virtual uint64_t drops(int reason) const = 0;  // NETSUM_DROP_*
   virtual uint64_t mismatches() const = 0;
+  // As JobProgress::members.
+  virtual std::vector<faults::MemberTotals> members(uint16_t /*job*/, uint16_t /*epoch*/) const { return {}; }
 };
 
 std::unique_ptr<SimulatedAggregator> make_core(const SimulatedAggregator::Options& options);

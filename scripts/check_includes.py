@@ -21,6 +21,7 @@ DOORS = {
     API: [],
     "src/base": [API],
     "src/bursts": [API, "src/base"],
+    "src/faults": [],
     "wire": [API],
     "src/kernels": [API, "src/base", "wire"],
     "src/sparse": [API, "src/base", "src/kernels"],
@@ -45,11 +46,12 @@ DOORS = {
     "src/plan": [API, "src/base", "src/job", "src/worker"],
     "src/program": [API],
     "aggregator/slot": ["wire"],
-    "aggregator/dataplane": [API, "src/base", "src/net", "src/job", "wire"],
+    "aggregator/dataplane": [API, "src/base", "src/faults", "src/net", "src/job", "wire"],
     "aggregator/user": [
         API,
         "src/base",
         "src/bursts",
+        "src/faults",
         "src/kernels",
         "src/net",
         "src/net/udp",
@@ -62,6 +64,7 @@ DOORS = {
     "aggregator/control": [
         API,
         "src/base",
+        "src/faults",
         "src/net",
         "src/job",
         "src/control",
@@ -155,6 +158,7 @@ DOORS = {
     "emulate": [
         API,
         "src/base",
+        "src/faults",
         "src/kernels",
         "src/net",
         "src/verify",

@@ -93,6 +93,7 @@ void JobTable::describe_progress(const Job& job, AggregatorJobStatus* status) {
   status->waiting_ms = static_cast<uint64_t>(job.watch.waiting_us() / 1000);
   for (const int64_t waited_us : job.watch.waited_us())
     status->waited_ms.push_back(static_cast<uint64_t>(waited_us / 1000));
+  status->faults = job.watch.faults();
   status->sums = job.watch.progress().rounds;
   status->open_slots = job.watch.progress().open_slots;
   status->payload_bytes = job.grant.payload_bytes;

@@ -10,6 +10,7 @@ void JobWatch::look(int64_t now_us, const JobProgress& progress) {
   const int64_t stands_for_us = looked_us_ < 0 ? 0 : std::min(now_us - looked_us_, kMostPerLookUs);
   looked_us_ = now_us;
   progress_ = progress;
+  links_.observe(progress.members);
   for (const int rank : waiting_for()) waited_us_[static_cast<size_t>(rank)] += stands_for_us;
 }
 
@@ -20,6 +21,26 @@ std::vector<int> JobWatch::waiting_for() const {
     if (member < 64 && (progress_.missing >> member & 1)) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
+}
+
+std::vector<int> JobWatch::ranks_of(size_t member) const {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < member_of_rank_.size(); ++rank)
+    if (member_of_rank_[rank] == member) ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
+std::vector<AggregatorJobStatus::Fault> JobWatch::faults() const {
+  constexpr const char* kNames[] = {"loss_to_aggregator", "loss_from_aggregator", "slow"};  // by faults::Kind
+  std::vector<AggregatorJobStatus::Fault> all;
+  for (const faults::Fault& fault : links_.faults()) {
+    const double unit = fault.kind == faults::Kind::kSlow ? 1e-6 : 1;
+    all.push_back({.ranks = ranks_of(fault.member),
+                   .kind = kNames[static_cast<size_t>(fault.kind)],
+                   .value = fault.value * unit,
+                   .others = fault.others * unit});
+  }
+  return all;
 }
 
 }  // namespace netsum

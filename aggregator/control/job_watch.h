@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "aggregator/dataplane/dataplane.h"
+#include "netsum/aggregator.h"
+#include "src/faults/link_watch.h"
 
 namespace netsum {
 
@@ -19,6 +21,7 @@ class JobWatch {
       : member_of_rank_(std::move(member_of_rank)), waited_us_(member_of_rank_.size()) {}
 
   void look(int64_t now_us, const JobProgress& progress);
+  std::vector<AggregatorJobStatus::Fault> faults() const;
 
   const JobProgress& progress() const { return progress_; }  // as last seen
   std::vector<int> waiting_for() const;                      // ranks
@@ -32,7 +35,10 @@ class JobWatch {
   // A sample counts for no more than this: it says little about a longer pause before it.
   static constexpr int64_t kMostPerLookUs = 1'000'000;
 
+  std::vector<int> ranks_of(size_t member) const;
+
   std::vector<uint16_t> member_of_rank_;
+  faults::LinkWatch links_;
   JobProgress progress_;
   int64_t looked_us_ = -1;
   int64_t since_us_ = 0;

@@ -53,6 +53,27 @@ TEST(JobWatchTest, OneLookAfterALongPauseDoesNotStandForAllOfIt) {
   EXPECT_THAT(watch.waited_us(), ElementsAre(1'000'000));
 }
 
+TEST(JobWatchTest, FaultsAreThoseOfRanks) {
+  JobWatch watch({0, 0, 1});
+  JobProgress progress;
+  progress.members.resize(2);
+  progress.members[0].lost = {0, 100};
+  for (faults::MemberTotals& member : progress.members) {
+    member.kept = {10'000, 10'000};
+    member.contributions = 10'000;
+  }
+  progress.members[1].late_us = 30'000'000;
+  watch.look(1000, progress);
+  const std::vector<AggregatorJobStatus::Fault> faults = watch.faults();
+  ASSERT_EQ(faults.size(), 2u);
+  EXPECT_THAT(faults[0].ranks, ElementsAre(0, 1));
+  EXPECT_EQ(faults[0].kind, "loss_from_aggregator");
+  EXPECT_NEAR(faults[0].value, 0.01, 0.001);
+  EXPECT_THAT(faults[1].ranks, ElementsAre(2));
+  EXPECT_EQ(faults[1].kind, "slow");
+  EXPECT_DOUBLE_EQ(faults[1].value, 0.003);
+}
+
 TEST(JobWatchTest, TheRanksOfARackAreOneMember) {
   JobWatch watch({0, 0, 1});
   watch.look(1000, at(7, 0b01));

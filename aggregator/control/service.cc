@@ -379,6 +379,13 @@ control::StatusReply Service::status_reply(const DataplaneLook& look) const {
     entry.set_plan(job.plan);
     entry.set_verify(job.verify);
     entry.set_id(job.id);
+    for (const AggregatorJobStatus::Fault& fault : job.faults) {
+      control::Fault& one = *entry.add_faults();
+      for (const int rank : fault.ranks) one.add_ranks(static_cast<uint32_t>(rank));
+      one.set_kind(fault.kind);
+      one.set_value(fault.value);
+      one.set_others(fault.others);
+    }
   }
   for (const AggregatorCounter& counter : now.counters) {
     control::Counter& entry = *reply.add_counters();

@@ -12,6 +12,7 @@
 
 #include "netsum/aggregator.h"
 #include "netsum/status.h"
+#include "src/faults/link_watch.h"
 #include "src/job/capabilities.h"
 #include "src/job/job_spec.h"
 #include "src/net/address.h"
@@ -103,6 +104,8 @@ struct JobProgress {
   uint32_t open_slots = 0;  // with a round under way
   uint64_t missing = 0;     // members that have not contributed to the oldest step of some stripe
   uint64_t oldest = 0;      // changes when one of these steps is done
+  // What each member has lost and how late it was, since the job's begin. Empty: this dataplane does not count it.
+  std::vector<faults::MemberTotals> members;
 };
 
 // An address of the host at which contributions arrive, and what has passed it since start (datagrams, without UDP, IP

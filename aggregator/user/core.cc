@@ -16,6 +16,9 @@ namespace {
 
 static_assert(kMaxJobPacketsPerS == NETSUM_RATE_MAX);
 
+constexpr auto kUp = static_cast<size_t>(faults::Kind::kLossUp),
+               kDown = static_cast<size_t>(faults::Kind::kLossDown);
+
 uint32_t frame_stride(uint32_t payload_bytes) {
   return (NETSUM_HEADER_BYTES + payload_bytes + 63) / 64 * 64;
 }
@@ -74,6 +77,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   job.key.set(wire::stripe_key(spec.key, spec.first_stripe + stripe), spec.payload_bytes, spec.tag);
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
+  job.opened_us.assign(spec.data_slots, 0);
   job.frame_bytes = NETSUM_HEADER_BYTES + spec.payload_bytes;
   job.spent = {};
   job.multicast_group = spec.multicast_group;
@@ -102,6 +106,7 @@ void AggregatorCore::remove(uint16_t index, uint16_t epoch) {
   job.rules.members = 0;
   job.places.reset();
   job.turns = {};
+  job.opened_us = {};
   job.key.wipe();
   job.parent_key.wipe();
 }
@@ -121,6 +126,18 @@ std::vector<int64_t> AggregatorCore::heard(uint16_t index, uint16_t epoch) const
   for (uint16_t member = 0; member < job.rules.members; ++member)
     heard_us.push_back(job.peers[member].heard_us);
   return heard_us;
+}
+
+std::vector<faults::MemberTotals> AggregatorCore::members(uint16_t index, uint16_t epoch) const {
+  std::vector<faults::MemberTotals> totals;
+  if (index >= jobs_.size() || jobs_[index].rules.epoch != epoch) return totals;
+  const Job& job = jobs_[index];
+  const uint64_t rounds = progress(index, epoch).rounds;
+  for (uint16_t member = 0; member < job.rules.members; ++member) {
+    totals.push_back(job.peers[member].totals);
+    totals.back().kept[kDown] = rounds;
+  }
+  return totals;
 }
 
 void AggregatorCore::on_packet(int64_t now_us, const InPacket& packet) {
@@ -203,9 +220,10 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
   Peer& peer = job.peers[fields.member];
   const uint32_t index = job.first_slot + fields.slot;
   netsum_slot& slot = slots_[index];
-  if (fields.type == NETSUM_TYPE_PROBE) return act(netsum_slot_probe(&slot, &fields), fields, job, peer);
-
-  const netsum_verdict verdict = netsum_slot_contribute(&slot, &fields);
+  const bool is_probe = fields.type == NETSUM_TYPE_PROBE;
+  const netsum_verdict verdict =
+      is_probe ? netsum_slot_probe(&slot, &fields) : netsum_slot_contribute(&slot, &fields);
+  note_loss(verdict, fields, peer);
   switch (verdict.action) {
     case NETSUM_ACT_STORE:
     case NETSUM_ACT_ADD:
@@ -216,6 +234,8 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
       return act(verdict, fields, job, peer);
   }
   peer.heard_us = now_us;
+  ++peer.totals.kept[kUp];
+  note_lateness(now_us, verdict, fields, job);
   counters_.contributions.add();
   counters_.bytes_summed.add(fields.payload_bytes);
   const bool overflow = add(fields, verdict, packet.data + NETSUM_HEADER_BYTES, job);
@@ -225,6 +245,28 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
   } else {
     broadcast_result(job, fields.job, index, verdict.bank);
   }
+}
+
+// A member probes what it has sent, and on one path a probe does not overtake. So what a probe finds missing is lost. A result is
+// lost if the member asks for it again after the answer to its probe, which follows the result.
+void AggregatorCore::note_loss(const netsum_verdict& verdict, const netsum_fields& fields, Peer& peer) {
+  const bool asked_again =
+      verdict.action == NETSUM_ACT_REPLY_STATUS && (verdict.flags & NETSUM_FLAG_AGAIN) != 0;
+  if (asked_again && (verdict.seen & netsum_member_bit(fields.member)) == 0) ++peer.totals.lost[kUp];
+  if (verdict.action == NETSUM_ACT_REPLY_RESULT) ++peer.totals.lost[kDown];
+}
+
+void AggregatorCore::note_lateness(int64_t now_us, const netsum_verdict& verdict, const netsum_fields& fields,
+                                   Job& job) {
+  if (fields.slot >= job.data_slots) return;
+  int64_t& opened_us = job.opened_us[fields.slot];
+  if (verdict.seen == netsum_member_bit(fields.member)) opened_us = now_us;
+  // Members send the first packet of an operation into each slot when they begin, and all later ones when a result has come.
+  const netsum_slot& slot = slots_[job.first_slot + fields.slot];
+  if (slot.rounds[verdict.bank ^ 1].signature != fields.signature) return;
+  faults::MemberTotals& totals = job.peers[fields.member].totals;
+  ++totals.contributions;
+  totals.late_us += static_cast<uint64_t>(std::max<int64_t>(0, now_us - opened_us));
 }
 
 bool AggregatorCore::add(const netsum_fields& fields, const netsum_verdict& verdict, const uint8_t* payload,

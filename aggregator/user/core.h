@@ -23,6 +23,7 @@
 #include "netsum/status.h"
 #include "src/base/counter.h"
 #include "src/base/rng.h"
+#include "src/faults/link_watch.h"
 #include "src/net/packet_io.h"
 #include "wire/codec.h"
 
@@ -57,6 +58,8 @@ class AggregatorCore {
   SlotProgress progress(uint16_t job, uint16_t epoch) const;
   // As Dataplane::heard().
   std::vector<int64_t> heard(uint16_t job, uint16_t epoch) const;
+  // As JobProgress::members.
+  std::vector<faults::MemberTotals> members(uint16_t job, uint16_t epoch) const;
 
   // Handles one datagram and adds replies to the outbox. Call at most kMaxBurst times before send().
   // A multiple of 44, the full packets of MTU 1500 that one segmented message holds (65507 bytes), as are the results of a burst
@@ -80,7 +83,8 @@ class AggregatorCore {
   struct Peer {
     Address address;
     uint16_t local = 0;
-    int64_t heard_us = 0;  // the last contribution that a slot accepted; others may be replayed
+    int64_t heard_us = 0;         // the last contribution that a slot accepted; others may be replayed
+    faults::MemberTotals totals;  // what is kept on the way down is not in them: all rounds
   };
   struct Job {
     netsum_job_rules rules{};
@@ -92,8 +96,9 @@ class AggregatorCore {
     // Of each slot that takes values: members + 1 places of a payload each. Member m's waits at place m + 1. The first two hold
     // a sum in float32 of elements of 16 bits. Pages that no packet waits in cost nothing.
     std::unique_ptr<uint8_t, decltype(&std::free)> places{nullptr, &std::free};
-    std::vector<uint16_t> turns;  // of each of these slots: the members below have been added
-    Address multicast_group;      // valid: one packet there instead of one to each member
+    std::vector<uint16_t> turns;     // of each of these slots: the members below have been added
+    std::vector<int64_t> opened_us;  // of each data slot: the first contribution to its round
+    Address multicast_group;         // valid: one packet there instead of one to each member
     std::array<Peer, NETSUM_MAX_MEMBERS> peers{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
     wire::PacketKey parent_key;
@@ -131,6 +136,8 @@ class AggregatorCore {
   bool add_integers(const netsum_fields& fields, uint32_t bank, const uint8_t* payload, Job& job);
   void add_floats(const netsum_fields& fields, const netsum_verdict& verdict, const uint8_t* payload,
                   Job& job);
+  static void note_loss(const netsum_verdict& verdict, const netsum_fields& fields, Peer& peer);
+  void note_lateness(int64_t now_us, const netsum_verdict& verdict, const netsum_fields& fields, Job& job);
   void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Peer& to);
   void on_parent(const InPacket& packet, const netsum_fields& fields);
   // Sends a complete round to all members.

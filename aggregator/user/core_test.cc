@@ -124,6 +124,45 @@ TEST_F(AggregatorCoreTest, GrantsSlotsAndTakesThemBack) {
   EXPECT_TRUE(core_.install(job_of(2, 2, 6)).ok());
 }
 
+// What is counted of members: src/faults/link_watch.h.
+TEST_F(AggregatorCoreTest, CountsWhatMembersLoseAndHowLateTheyAre) {
+  constexpr size_t kUp = 0, kDown = 1;
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  for (uint16_t member = 0; member < 2; ++member) hello(0, member, host(static_cast<uint8_t>(member)));
+  const auto probe = [&](uint16_t member, uint32_t round) {
+    netsum_fields f = fields(NETSUM_TYPE_PROBE, 0, member);
+    f.round = round;
+    send(f, host(static_cast<uint8_t>(member)));
+  };
+  now_us_ = 1000;
+  contribute(0, 0, host(0));
+  probe(0, 1);  // waits for member 1
+  EXPECT_EQ(core_.members(0, 7)[0].lost[kUp], 0u);
+  probe(1, 1);  // what member 1 has sent is lost
+  now_us_ = 1500;
+  contribute(0, 1, host(1));
+  contribute(0, 0, host(0));  // has not got the result
+  now_us_ = 2000;
+  contribute(0, 1, host(1), 2);
+  now_us_ = 2700;
+  contribute(0, 0, host(0), 2);
+  const std::vector<faults::MemberTotals> totals = core_.members(0, 7);
+  ASSERT_EQ(totals.size(), 2u);
+  EXPECT_EQ(totals[0].kept[kUp], 2u);
+  EXPECT_EQ(totals[0].kept[kDown], 2u);
+  EXPECT_EQ(totals[0].lost[kUp], 0u);
+  EXPECT_EQ(totals[0].lost[kDown], 1u);
+  EXPECT_EQ(totals[1].lost[kUp], 1u);
+  EXPECT_EQ(totals[1].lost[kDown], 0u);
+  // The first round of an operation in a slot does not count.
+  EXPECT_EQ(totals[0].contributions, 1u);
+  EXPECT_EQ(totals[0].late_us, 700u);
+  EXPECT_EQ(totals[1].contributions, 1u);
+  EXPECT_EQ(totals[1].late_us, 0u);
+  EXPECT_TRUE(core_.members(0, 8).empty()) << "another epoch";
+  EXPECT_TRUE(core_.members(77, 7).empty());
+}
+
 // The parent may grant the index of a job that has ended to another one before we hear of the end.
 TEST_F(AggregatorCoreTest, AJobThatEndsLeavesTheParentsPacketsToALaterOne) {
   const Address parent = host(9);

@@ -97,6 +97,9 @@ class UserDataplane final : public Dataplane {
       all.open_slots += part.open_slots;
       all.missing |= part.missing;
       all.oldest += part.oldest;
+      const std::vector<faults::MemberTotals> members = core.members(job, epoch);
+      all.members.resize(std::max(all.members.size(), members.size()));
+      for (size_t member = 0; member < members.size(); ++member) all.members[member].add(members[member]);
     });
     return all;
   }

@@ -45,6 +45,16 @@ struct AggregatorJobStatus {
   std::string plan;
   // What protects its sums: "packet", "both" or "sum" (netsum::Verify). Empty: the aggregator's release does not tell.
   std::string verify;
+  // What is wrong with the way between members and the aggregator, lately. Empty: nothing, or the dataplane does not count.
+  struct Fault {
+    std::vector<int> ranks;  // one, or those of a rack
+    // "loss_to_aggregator", "loss_from_aggregator": the link loses far more packets than those of the other members. "slow": the
+    // rank, its link or its processor, is late all through operations.
+    std::string kind;
+    double value = 0;   // the share of packets that are lost; "slow": seconds
+    double others = 0;  // the median of the other members'
+  };
+  std::vector<Fault> faults;
   // Tells jobs of one name apart: of equal tokens, equal while the aggregator runs. Empty: its release does not tell.
   std::string id;
 };

@@ -42,6 +42,11 @@ AggregatorJobStatus from_job(const control::JobStatus& job) {
   status.plan = text(job.plan());
   status.verify = text(job.verify());
   status.id = text(job.id());
+  for (const control::Fault& fault : job.faults())
+    status.faults.push_back({.ranks = {fault.ranks().begin(), fault.ranks().end()},
+                             .kind = text(fault.kind()),
+                             .value = fault.value(),
+                             .others = fault.others()});
   return status;
 }
 

@@ -101,6 +101,12 @@ void add_job(const AggregatorJobStatus& job, MetricsPage* page) {
                 static_cast<double>(job.sums));
   const bool running = job.state == "running";
   size_t missing_ranks = 0;
+  const auto has_fault = [&](int rank, const std::string& kind) {
+    return std::any_of(job.faults.begin(), job.faults.end(), [&](const AggregatorJobStatus::Fault& fault) {
+      return fault.kind == kind &&
+             std::find(fault.ranks.begin(), fault.ranks.end(), rank) != fault.ranks.end();
+    });
+  };
   for (int rank = 0; rank < job.world_size; ++rank) {
     const bool missing =
         std::find(job.waiting_for.begin(), job.waiting_for.end(), rank) != job.waiting_for.end();
@@ -115,6 +121,16 @@ void add_job(const AggregatorJobStatus& job, MetricsPage* page) {
     page->counter("netsum_aggregator_job_waited_seconds_total",
                   "Estimated time for which rounds have waited for this rank", of_rank,
                   index < job.waited_ms.size() ? static_cast<double>(job.waited_ms[index]) * 1e-3 : 0);
+    if (!running) continue;
+    for (const char* direction : {"to_aggregator", "from_aggregator"}) {
+      MetricsPage::Labels of_link = of_rank;
+      of_link.emplace_back("direction", direction);
+      page->gauge("netsum_aggregator_job_lossy_link",
+                  "1 for a link that loses far more packets than those of the other members", of_link,
+                  has_fault(rank, std::string("loss_") + direction) ? 1 : 0);
+    }
+    page->gauge("netsum_aggregator_job_slow_rank", "1 for a rank that is late all through operations",
+                of_rank, has_fault(rank, "slow") ? 1 : 0);
   }
 }
 

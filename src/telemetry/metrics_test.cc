@@ -106,6 +106,7 @@ TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
   job.waited_ms = {0, 2500};
   job.sums = 12;
   job.verify = "both";
+  job.faults = {{{1}, "slow", 0.004, 0}, {{0}, "loss_to_aggregator", 0.01, 0}};
   AggregatorJobStatus failed = job;
   failed.state = "failed: peer_lost: ...";
   job.id = failed.id = "0a0b0c0d";
@@ -137,6 +138,12 @@ TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
         "netsum_aggregator_port_millisecond_bytes_bucket{port=\"10.0.0.9\",direction=\"in\",le=\"2048\"} 3\n",
         "netsum_aggregator_port_millisecond_bytes_bucket{port=\"10.0.0.9\",direction=\"in\",le=\"+Inf\"} 7\n",
         "netsum_aggregator_port_millisecond_bytes_sum{port=\"10.0.0.9\",direction=\"in\"} 5000\n",
+        "netsum_aggregator_job_lossy_link{job_name=\"mine\",job_id=\"0a0b0c0d\",rank=\"0\",direction=\"to_"
+        "aggregator\"} 1\n",
+        "netsum_aggregator_job_lossy_link{job_name=\"mine\",job_id=\"0a0b0c0d\",rank=\"0\",direction=\"from_"
+        "aggregator\"} 0\n",
+        "netsum_aggregator_job_slow_rank{job_name=\"mine\",job_id=\"0a0b0c0d\",rank=\"1\"} 1\n",
+        "netsum_aggregator_job_slow_rank{job_name=\"mine\",job_id=\"0a0b0c0d\",rank=\"0\"} 0\n",
         "netsum_aggregator_job_sums_total{job_name=\"mine\",job_id=\"0a0b0c0d\"} 12\n",
         "netsum_aggregator_job_waiting_seconds{job_name=\"mine\",job_id=\"0a0b0c0d\",rank=\"0\"} 0\n",
         "netsum_aggregator_job_waiting_seconds{job_name=\"mine\",job_id=\"0a0b0c0d\",rank=\"1\"} 1.5\n",

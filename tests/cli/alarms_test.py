@@ -124,6 +124,39 @@ class AlarmsTest(MetricsTest):
         for rank in ranks:
             assert rank.process.poll() is None, rank.text("err")
 
+    def test_a_lossy_link_is_named(self):
+        daemon = self.start_with_metrics()
+        long = ("--world-size", 3, "--bytes", "4Mi", "--iterations", 1_000_000, "--report-events", "--job", "mine")
+        ranks = [
+            self.start_bench(daemon, "--rank", rank, *long, *(("--inject-loss", "2%") if rank == 1 else ()))
+            for rank in range(3)
+        ]
+        ranks[0].wait_for('"event":"iteration"', name="out")
+
+        def lossy():
+            """(rank, direction) of the links that are named."""
+            series = self.scrape(daemon.metrics)[1].get("netsum_aggregator_job_lossy_link", [])
+            return {(known["rank"], known["direction"]) for known, number in series if number == 1}
+
+        self.until("a lossy link", lossy)
+        assert lossy() == {("1", "from_aggregator")}
+        assert "NetsumLossyLink" in raised({}, self.scrape(daemon.metrics)[1])
+        status = self.run_command("status", "--aggregator", daemon.address, "--once", "--interval", "50ms")
+        assert "link of rank 1, from the aggregator: loses " in status.text("out")
+        doctor = self.run_command("doctor", "--faults", "--aggregator", daemon.address)
+        assert doctor.status == 1
+        assert "RcvbufErrors" in doctor.text("out")
+        assert "job mine: link of rank 1, from the aggregator" in doctor.text("out")
+
+    def test_faults_of_nothing(self):
+        daemon = self.start_aggregator()
+        doctor = self.run_command("doctor", "--faults", "--aggregator", daemon.address)
+        assert doctor.status == 0, doctor.text("out")
+        assert "no jobs" in doctor.text("out")
+        assert self.run_command("doctor", "--faults").status == 2
+        dead = self.run_command("doctor", "--faults", "--aggregator", f"127.0.0.1:{free_port()}", "--timeout", "1s")
+        assert dead.status == 1
+
     def test_without_wrong_sums_there_is_no_alarm(self):
         daemon = self.start_with_metrics()
         _, before = self.scrape(daemon.metrics)

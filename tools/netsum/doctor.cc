@@ -28,6 +28,8 @@ constexpr char kExamples[] =
     "  netsum doctor --aggregator 10.0.0.9:5151 --mtu 9000 --json\n"
     "  netsum doctor --aggregator 10.0.0.9:5151 --verify both\n"
     "                                                  and whether its sums are right\n"
+    "  netsum doctor --aggregator 10.0.0.9:5151 --faults\n"
+    "                                                  which link of its jobs loses packets\n"
     "  netsum doctor --serve 10.0.0.1:5150             on one rank's host: answer another's checks\n"
     "  netsum doctor --peer 10.0.0.1:5150              on another's: check the path to the first\n"
     "  netsum doctor --serve-rates 10.0.0.1:5150       on every host: take part in measurements of rates\n"
@@ -72,6 +74,7 @@ class DoctorCommand : public Subcommand {
   milliseconds serve_for_{600'000};
   std::string serve_rates_;
   RatesCheck rates_;
+  bool faults_ = false;
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TlsFlags tls_;
   bool json_ = false;
@@ -86,6 +89,11 @@ DoctorCommand::DoctorCommand(CLI::App& root) {
   add_parsed(*app_, "--peer", peers_, parse_addresses,
              "Also check the path to these hosts, which run --serve, host:port[,...]");
   app_->add_option("--serve", serve_, "Answer other hosts' checks at this address")->check(host_port());
+  app_->add_flag(
+          "--faults", faults_,
+          "Instead: which links or ranks of the jobs at --aggregator are at fault, and what to look at")
+      ->excludes("--serve")
+      ->excludes("--peer");
   declare_rates();
   add_parsed(*app_, "--serve-for", serve_for_, parse_duration, "How long --serve and --serve-rates run")
       ->default_str("10m");
@@ -223,12 +231,16 @@ int DoctorCommand::run() {
   if (!rates_.hosts.empty()) return measure();
   check_.aggregator_token = token_.load();
   check_.tls = tls_.load();
-  std::vector<Finding> findings = check_machine();
+  if (faults_ && aggregators_.empty())
+    throw UsageError("--faults: --aggregator host:port is needed, or the variable NETSUM_AGGREGATOR");
+  std::vector<Finding> findings;
+  if (!faults_) findings = check_machine();
   std::vector<std::string> addresses = aggregators_;
   addresses.insert(addresses.end(), peers_.begin(), peers_.end());
   for (const std::string& address : addresses) {
     check_.address = address;
-    for (Finding& finding : check_group(check_)) findings.push_back(std::move(finding));
+    for (Finding& finding : faults_ ? check_links(check_) : check_group(check_))
+      findings.push_back(std::move(finding));
   }
   print(findings);
   const bool failed = std::any_of(findings.begin(), findings.end(),

@@ -42,6 +42,9 @@ std::string advice_for(const Status& status);
 // Checks of the way to one aggregator or peer: control connection, versions, clocks, full-size packets.
 std::vector<Finding> check_group(const GroupCheck& check);
 
+// What an aggregator knows of the links of its jobs: which lose packets, and what to look at.
+std::vector<Finding> check_links(const GroupCheck& check);
+
 // Sums of two ranks in this process, in the mode `check.verify`, which must be set. `can`: the modes that the aggregator has
 // announced; empty: unknown.
 Finding check_sums(const GroupCheck& check, const std::vector<std::string>& can);

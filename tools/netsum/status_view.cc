@@ -46,6 +46,10 @@ Json job_report(const AggregatorJobStatus& before, const AggregatorJobStatus& no
   }
   std::sort(late.begin(), late.end(),
             [](const Json& a, const Json& b) { return a.at("share") > b.at("share"); });
+  Json faults = Json::array();
+  for (const AggregatorJobStatus::Fault& fault : now.faults)
+    faults.push_back(
+        {{"ranks", fault.ranks}, {"kind", fault.kind}, {"value", fault.value}, {"others", fault.others}});
   Json members = Json::array();
   for (const int rank : now.joined) {
     const auto index = static_cast<size_t>(rank);
@@ -66,6 +70,7 @@ Json job_report(const AggregatorJobStatus& before, const AggregatorJobStatus& no
           {"verify", now.verify},
           {"waiting_for", now.waiting_for},
           {"waiting_ms", now.waiting_ms},
+          {"faults", faults},
           {"late", late}};
 }
 
@@ -126,6 +131,18 @@ Json bursts_json(const Bursts& bursts) {
           {"largest_ms_bytes", bursts.largest_ms_bytes},
           {"largest_10ms_bytes", bursts.largest_10ms_bytes},
           {"milliseconds", bursts.milliseconds}};
+}
+
+std::string fault_text(const Json& fault) {
+  const std::string kind = fault.at("kind");
+  const std::string ranks = list_of(fault.at("ranks"));
+  const double value = fault.at("value"), others = fault.at("others");
+  if (kind == "slow")
+    return fmt::format(
+        "{}: late all through operations, by {:.2f} ms, the others by {:.2f} ms: link or processor", ranks,
+        value * 1e3, others * 1e3);
+  return fmt::format("link of {}, {} the aggregator: loses {:.2f} % of its packets, the others {:.2f} %",
+                     ranks, kind == "loss_to_aggregator" ? "to" : "from", value * 100, others * 100);
 }
 
 Json status_report(const std::string& address, const RemoteStatus& before, const RemoteStatus& now,
@@ -218,6 +235,7 @@ std::string status_text(const Json& report) {
       members += fmt::format(" {}={}", member.at("rank").get<int>(), text_of(member.at("host")));
     }
     if (!members.empty()) text += "    ranks" + members + "\n";
+    for (const Json& fault : job.at("faults")) text += "    " + fault_text(fault) + "\n";
     if (const std::string plan = text_of(job.at("plan")); !plan.empty()) text += "    " + plan + "\n";
     if (const std::string verify = text_of(job.at("verify")); !verify.empty() && verify != "packet")
       text += "    the ranks verify every sum (verify: " + verify + ")\n";

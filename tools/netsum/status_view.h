@@ -17,6 +17,8 @@ Json status_failure(const std::string& address, const Status& status);
 
 // Of a port, as in status_report().
 Json bursts_json(const Bursts& bursts);
+// One of a job's `faults` in status_report(), for people.
+std::string fault_text(const Json& fault);
 
 // For people: a few lines per aggregator and job.
 std::string status_text(const Json& report);

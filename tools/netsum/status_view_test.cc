@@ -51,6 +51,15 @@ TEST(StatusViewTest, RatesAreThoseBetweenTheLooks) {
   EXPECT_THAT(status_text(report), HasSubstr("1=10.0.0.2"));
 }
 
+TEST(StatusViewTest, NamesWhatIsAtFault) {
+  RemoteStatus now = look(0, 0, {}, 5000);
+  now.status.jobs[0].faults = {{{1}, "loss_to_aggregator", 0.0051, 0.0001}, {{0, 1}, "slow", 0.0041, 0.0002}};
+  const std::string text = status_text(status_report("a:1", now, now, 1));
+  EXPECT_THAT(
+      text, HasSubstr("link of rank 1, to the aggregator: loses 0.51 % of its packets, the others 0.01 %\n"));
+  EXPECT_THAT(text, HasSubstr("ranks 0, 1: late all through operations, by 4.10 ms, the others by 0.20 ms"));
+}
+
 TEST(StatusViewTest, SaysWhatProtectsTheSums) {
   RemoteStatus now = look(0, 0, {}, 5000);
   for (const char* mode : {"", "packet"}) {
