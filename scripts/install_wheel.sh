@@ -14,3 +14,9 @@ if ! .venv/bin/pip install --disable-pip-version-check --no-build-isolation --no
   echo "install_wheel: building the Python package failed; the whole log is $log" >&2
   exit 1
 fi
+# The accelerator of tests/torch/test_accelerator.py, which is not in the wheel.
+if ! cmake --build build/wheel --target netsum_test_accelerator >> "$log" 2>&1; then
+  tail -n 60 "$log" >&2
+  echo "install_wheel: building the tests' accelerator failed; the whole log is $log" >&2
+  exit 1
+fi
