@@ -54,12 +54,12 @@ class Outcome:
     exit_code: int | None = None  # of a rank that ended without a word
 
 
-def run(function, *, world_size=WORLD_SIZE, backend="netsum", timeout_s=60.0, env=None):
+def run(function, **options):
     """Calls function(rank) in every rank of a new default group; returns their values, in rank order.
 
-    Fails with the tracebacks if any rank raises, or crashes on its way out.
+    Fails with the tracebacks if any rank raises, or crashes on its way out. `options`: as of run_all_outcomes().
     """
-    outcomes = run_all_outcomes(function, world_size=world_size, backend=backend, timeout_s=timeout_s, env=env)
+    outcomes = run_all_outcomes(function, **options)
     failures = [
         f"rank {r} (exit code {o.exit_code}):\n{o.error}" for r, o in enumerate(outcomes) if o.error or o.exit_code != 0
     ]
@@ -67,10 +67,11 @@ def run(function, *, world_size=WORLD_SIZE, backend="netsum", timeout_s=60.0, en
     return [o.value for o in outcomes]
 
 
-def run_all_outcomes(function, *, world_size=WORLD_SIZE, backend="netsum", timeout_s=60.0, env=None):
+def run_all_outcomes(function, *, world_size=WORLD_SIZE, backend="netsum", timeout_s=60.0, env=None, before=None):
     """As run(), but a rank may fail: returns an Outcome per rank. Ranks still running after DEADLINE_S are killed.
 
-    `env` is added to the environment of every rank, or, as a list, of each rank its own.
+    `env` is added to the environment of every rank, or, as a list, of each rank its own. before() is called in every rank,
+    before there is a group.
     """
     envs = env if isinstance(env, list) else [env] * world_size
     assert_no_threads()
@@ -80,7 +81,8 @@ def run_all_outcomes(function, *, world_size=WORLD_SIZE, backend="netsum", timeo
         for rank in range(world_size):
             receiver, sender = CONTEXT.Pipe(duplex=False)
             process = CONTEXT.Process(
-                target=_rank_main, args=(function, rank, world_size, backend, timeout_s, envs[rank], folder, sender)
+                target=_rank_main,
+                args=(function, rank, world_size, backend, timeout_s, envs[rank], folder, sender, before),
             )
             process.start()
             sender.close()
@@ -106,12 +108,14 @@ class _Rank:
     stacks: pathlib.Path  # where the process writes its Python stacks when it gets SIGUSR1
 
 
-def _rank_main(function, rank, world_size, backend, timeout_s, env, folder, sender):
+def _rank_main(function, rank, world_size, backend, timeout_s, env, folder, sender, before):
     os.environ.update(env or {})
     stacks = open(f"{folder}/stacks-{rank}", "w", encoding="utf-8")  # noqa: SIM115  (open as long as this process is there)
     faulthandler.register(signal.SIGUSR1, stacks)
     outcome = Outcome()
     try:
+        if before is not None:
+            before()
         dist.init_process_group(
             backend,
             init_method=f"file://{folder}/store",

@@ -419,15 +419,6 @@ def test_maxima_with_verified_sums(shared_memory):
     assert shared_memory == "1" or min(verified) > 0
 
 
-@pytest.mark.parametrize("backend", ["cuda:netsum", "cpu:netsum,cuda:netsum"])
-def test_other_devices_are_refused(backend):
-    outcomes = ranks.run_all_outcomes(lambda rank: None, world_size=2, backend=backend)
-    for outcome in outcomes:
-        assert outcome.error_type == "ValueError", outcome
-        assert "cuda:netsum" in outcome.error
-        assert "cpu:netsum,cuda:nccl" in outcome.error
-
-
 def test_beside_another_backend_for_a_device():
     """Of which netsum knows nothing."""
 

@@ -47,3 +47,11 @@ def test_each_process_of_a_host_has_its_own_metrics():
     assert _settings.from_environment(environ)
     with pytest.raises(ValueError, match="NETSUM_METRICS"):
         _settings.from_environment({**environ, "LOCAL_RANK": "1"})
+
+
+def test_staging_memory():
+    assert _settings.staging_bytes({}) == 256 << 20
+    assert _settings.staging_bytes({"NETSUM_STAGING_MIB": " 8 "}) == 8 << 20
+    for wrong in ("0", "-1", "8MiB", "1.5", "99999999"):
+        with pytest.raises(ValueError, match=f'NETSUM_STAGING_MIB="{wrong}": must be a whole number'):
+            _settings.staging_bytes({"NETSUM_STAGING_MIB": wrong})

@@ -259,9 +259,19 @@ std::string describe_hosts(const ProcessGroupNetsum::CallCounts& calls) {
   return text.str();
 }
 
+// "; tensors staged from cuda:0 in pinned memory", or nothing if there were none.
+std::string describe_staging(const ProcessGroupNetsum& group) {
+  std::string text;
+  for (const auto& [device, pinned] : group.staged_devices())
+    text += (text.empty() ? "; tensors staged from " : ", from ") + device +
+            (pinned ? " in pinned memory" : " in pageable memory");
+  return text;
+}
+
 std::string describe(const ProcessGroupNetsum& group) {
   const auto communicator = group.communicator();
-  return (communicator ? communicator->describe() : "summed by the hosts") + describe_hosts(group.calls());
+  return (communicator ? communicator->describe() : "summed by the hosts") + describe_hosts(group.calls()) +
+         describe_staging(group);
 }
 
 py::object error_of(const ProcessGroupNetsum& group) {
@@ -414,6 +424,7 @@ void bind_process_group(py::module_& module) {
           py::call_guard<py::gil_scoped_release>())
       .def("error", &error_of)
       .def_property("global_ranks", &ProcessGroupNetsum::global_ranks, &ProcessGroupNetsum::set_global_ranks)
+      .def("set_staging_limit", &ProcessGroupNetsum::set_staging_limit, py::arg("bytes"))
       .def_property_readonly("job", &ProcessGroupNetsum::job)
       .def_property_readonly("sums_only", &ProcessGroupNetsum::sums_only)
       .def_property_readonly("metrics_address",

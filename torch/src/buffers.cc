@@ -3,6 +3,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <sstream>
@@ -60,10 +61,28 @@ bool Buffers::results_overlap() const {
   return false;
 }
 
+Status Buffers::check_devices() {
+  for (const Item& item : items_) {
+    const c10::Device here = item.tensor.device(), first = items_.front().tensor.device();
+    if (here != first)
+      return {ErrorCode::kInvalidArgument,
+              "tensors on " + first.str() + " and " + here.str() +
+                  " in one call: move them to one device, such as with tensor.to(\"" + first.str() + "\")"};
+    if (is_accelerator(here)) device_ = here;
+  }
+  return {};
+}
+
 Status Buffers::prepare(std::optional<double> factor) {
   for (const Item& item : items_) {
     if (!item.writes) continue;
     if (Status status = check_result(item.tensor); !status.ok()) return status;
+  }
+  if (Status status = check_devices(); !status.ok()) return status;
+  if (device_) {
+    factor_ = factor;
+    for (const Item& item : items_) must_copy_back_ |= item.writes;
+    return {};
   }
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   const bool overlap = results_overlap();
@@ -87,14 +106,61 @@ uint64_t Buffers::total_bytes() const {
   return bytes;
 }
 
+Status Buffers::leave_device(LanePtr lane) {
+  lane_ = std::move(lane);
+  const c10::Stream current = lane_->guard.getStream(*device_);
+  if (lane_->guard.isStreamCapturing(current))
+    return {ErrorCode::kUnsupported, "the current stream of " + device_->str() +
+                                         " is being captured into a graph, which cannot have what the "
+                                         "network does: leave the call out of the capture"};
+  ready_ = record_event(current);
+  // The copies back are still to come when the caller and this call have let go of the results.
+  for (const Item& item : items_)
+    if (item.writes && item.tensor.has_storage() && item.tensor.nbytes() > 0)
+      lane_->guard.recordDataPtrOnStream(item.tensor.storage().data_ptr(), lane_->out);
+  return {};
+}
+
+Status Buffers::stage_in(const Patience& patience) {
+  constexpr size_t kAlignment = 64;
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  size_t bytes = 0;
+  for (const Item& item : items_) bytes += (item.tensor.nbytes() + kAlignment - 1) / kAlignment * kAlignment;
+  if (Status status = lane_->pool->take(bytes, patience, &block_); !status.ok()) return status;
+  const c10::StreamGuard in_stream(lane_->in);
+  ready_->block(lane_->in);
+  int64_t begin = 0;
+  for (Item& item : items_) {
+    const auto size = static_cast<int64_t>(item.tensor.nbytes());
+    item.buffer =
+        block_->memory().narrow(0, begin, size).view(item.tensor.scalar_type()).view(item.tensor.sizes());
+    begin += (size + static_cast<int64_t>(kAlignment) - 1) / static_cast<int64_t>(kAlignment) *
+             static_cast<int64_t>(kAlignment);
+    if (item.reads) item.buffer.copy_(item.tensor, /*non_blocking=*/true);
+  }
+  const EventPtr copied = record_event(lane_->in);
+  block_->used_until(copied);
+  if (Status status = wait_for(*copied, *device_, patience); !status.ok()) return status;
+  if (!factor_) return {};
+  for (Item& item : items_)
+    if (item.reads) item.buffer.mul_(*factor_);
+  return {};
+}
+
 void Buffers::copy_back() {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   for (const auto& step : first_steps_) step();
+  const c10::OptionalStreamGuard out_stream(lane_ ? std::optional(lane_->out) : std::nullopt);
   for (Item& item : items_) {
     if (!item.writes) continue;
     if (numerator_ != denominator_) multiply(&item.buffer, numerator_, denominator_);
     if (divisor_ != 1) item.buffer.div_(divisor_, "trunc");
-    if (!item.tensor.is_same(item.buffer)) item.tensor.copy_(item.buffer);
+    if (!item.tensor.is_same(item.buffer)) item.tensor.copy_(item.buffer, /*non_blocking=*/lane_ != nullptr);
+  }
+  if (lane_) {
+    const EventPtr copied = record_event(lane_->out);
+    block_->used_until(copied);
+    arrival_ = Arrival(lane_, copied);
   }
   if (last_step_) last_step_();
 }

@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "netsum/status.h"
+#include "torch/src/staging.h"
 
 namespace netsum::torch_backend {
 
@@ -21,6 +23,9 @@ bool is_plain(const at::Tensor& tensor);
 // A tensor that is not contiguous is replaced by a contiguous copy; copy_back() writes the results to the tensor. If the
 // memory of a result overlaps that of another tensor, all results are copies, as in Gloo: the operation then reads what was
 // there before the call, and overlapping results are written in the order in which they were added.
+//
+// Tensors of an accelerator get memory of the host, which stage_in() fills in a stream of its own; copy_back() then copies the
+// results to the device, in another one.
 class Buffers {
  public:
   // Adds a tensor that this rank reads, writes, or does both with, and returns its index.
@@ -58,9 +63,18 @@ class Buffers {
     must_copy_back_ = true;
   }
 
-  // Makes the copies. To be called once, when all tensors have been added. All inputs are multiplied by `factor`, in
-  // copies. kInvalidArgument: a result has several elements at one place in memory (expand()), where only one fits.
+  // Makes the copies of tensors on the host. To be called once, when all tensors have been added. All inputs are multiplied by
+  // `factor`, in copies. kInvalidArgument: a result has several elements at one place in memory (expand()), where only one fits,
+  // or the tensors are on different devices.
   Status prepare(std::optional<double> factor = {});
+
+  // The accelerator that the tensors are on, if any.
+  std::optional<c10::Device> device() const { return device_; }
+  // device(). The input is what is there when all has been done that is in the current stream now. To be called after prepare().
+  // kUnsupported: the stream is being captured.
+  Status leave_device(LanePtr lane);
+  // device(). Makes the buffers. Waits until the input is there.
+  Status stage_in(const Patience& patience);
 
   const std::byte* input(size_t index) const {
     return static_cast<const std::byte*>(items_[index].buffer.const_data_ptr());
@@ -81,9 +95,12 @@ class Buffers {
 
   bool must_copy_back() const { return must_copy_back_; }
   void copy_back();
+  // After copy_back(). Kept by clear().
+  const Arrival& arrival() const { return arrival_; }
   // Forgets all tensors.
   void clear() {
     items_.clear();
+    block_.reset();
     first_steps_.clear();
     last_step_ = nullptr;
   }
@@ -104,10 +121,20 @@ class Buffers {
   bool results_overlap() const;
 
   std::vector<Item> items_;
+  Status check_devices();
+
   int64_t numerator_ = 1, denominator_ = 1, divisor_ = 1;
   std::vector<std::function<void()>> first_steps_;
   std::function<void()> last_step_;
   bool must_copy_back_ = false;
+
+  // Of tensors on an accelerator.
+  std::optional<c10::Device> device_;
+  std::optional<double> factor_;
+  LanePtr lane_;
+  EventPtr ready_;
+  std::unique_ptr<StagingPool::Block> block_;
+  Arrival arrival_;
 };
 
 }  // namespace netsum::torch_backend

@@ -29,25 +29,45 @@ NETSUM_FUTURE_MEMBER(Finished, finished_cv_);
 NETSUM_FUTURE_MEMBER(Value, value_);
 NETSUM_FUTURE_MEMBER(Error, eptr_);
 NETSUM_FUTURE_MEMBER(Callbacks, callbacks_);
+NETSUM_FUTURE_MEMBER(Events, events_);
+NETSUM_FUTURE_MEMBER(Storages, storages_);
+NETSUM_FUTURE_MEMBER(CurrentDevice, currentDevice_);
 #undef NETSUM_FUTURE_MEMBER
 
-// As Future::markCompleted() and setErrorInternal(), for futures without devices.
-std::function<void()> end(const FuturePtr& future, c10::IValue value, std::exception_ptr error) {
+using Callback = std::function<void(Future&)>;
+struct InvokeCallback {
+  friend constexpr auto member(InvokeCallback);
+};
+template struct Grant<InvokeCallback,
+                      static_cast<void (Future::*)(Callback&, bool)>(&Future::invokeCallback<Callback>)>;
+
+// As Future::markCompleted() and setErrorInternal().
+std::function<void()> end(const FuturePtr& future, c10::IValue value,
+                          std::vector<Future::WeakStorage> storages, const Arrival& arrival,
+                          std::exception_ptr error) {
   std::remove_reference_t<decltype((*future).*member(Callbacks{}))> callbacks;
+  std::vector<c10::Event> events;
+  if (const LanePtr& lane = arrival.lane()) {
+    events.emplace_back(lane->device.type());
+    events.back().record(lane->out);
+  }
   {
     const std::lock_guard lock((*future).*member(Mutex{}));
-    TORCH_INTERNAL_ASSERT(!future->completed() && future->devices().empty());
+    TORCH_INTERNAL_ASSERT(!future->completed());
     (*future).*member(Value{}) = std::move(value);
+    (*future).*member(Storages{}) = std::move(storages);
+    (*future).*member(Events{}) = std::move(events);
+    if (const LanePtr& lane = arrival.lane()) (*future).*member(CurrentDevice{}) = lane->device;
     (*future).*member(Error{}) = std::move(error);
     (*future).*member(Completed{}) = true;
     callbacks.swap((*future).*member(Callbacks{}));
   }
   ((*future).*member(Finished{})).notify_all();
   if (callbacks.empty()) return nullptr;
-  return [future, callbacks = std::move(callbacks)] {
-    for (const auto& one : callbacks) {
+  return [future, callbacks = std::move(callbacks)]() mutable {
+    for (auto& one : callbacks) {
       try {
-        one.callback(*future);
+        ((*future).*member(InvokeCallback{}))(one.callback, one.uses_future);
       } catch (const std::exception& thrown) {  // of a callback that no other future belongs to
         TORCH_WARN("netsum: a callback of a future failed: ", thrown.what());
       }
@@ -57,18 +77,28 @@ std::function<void()> end(const FuturePtr& future, c10::IValue value, std::excep
 
 }  // namespace
 
-FuturePtr new_future(size_t lists) {
+FuturePtr new_future(const TensorLists& results, const std::optional<c10::Device>& device) {
   auto type = c10::ListType::create(c10::TensorType::get());
-  if (lists > 1) type = c10::ListType::create(std::move(type));
-  return c10::make_intrusive<c10::ivalue::Future>(std::move(type));
+  if (results.size() > 1) type = c10::ListType::create(std::move(type));
+  std::vector<c10::Device> devices;
+  if (device) devices.push_back(*device);
+  return c10::make_intrusive<c10::ivalue::Future>(std::move(type), std::move(devices));
 }
 
-std::function<void()> complete(const FuturePtr& future, c10::IValue value) {
-  return end(future, std::move(value), nullptr);
+std::function<void()> complete(const FuturePtr& future, const TensorLists& results, const Arrival& arrival) {
+  std::vector<Future::WeakStorage> storages;
+  if (arrival.lane()) {
+    for (const auto& list : results)
+      for (const at::Tensor& tensor : list) storages.push_back(tensor.storage().getWeakStorageImpl());
+  }
+  c10::IValue value = results.size() > 1
+                          ? c10::IValue(results)
+                          : c10::IValue(results.empty() ? std::vector<at::Tensor>() : results.front());
+  return end(future, std::move(value), std::move(storages), arrival, nullptr);
 }
 
 std::function<void()> fail(const FuturePtr& future, std::exception_ptr error) {
-  return end(future, {}, std::move(error));
+  return end(future, {}, {}, {}, std::move(error));
 }
 
 }  // namespace netsum::torch_backend

@@ -48,6 +48,11 @@ bool GroupContext::flush(std::chrono::milliseconds limit) {
   return none_in_flight_.wait_for(lock, limit, [this] { return in_flight_ == 0; });
 }
 
+void GroupContext::fail(const Status& status) {
+  if (const auto comm = communicator())
+    comm->abort("a call of rank " + std::to_string(rank_) + " could not begin: " + status.message());
+}
+
 void GroupContext::interrupted(const std::string& call, const std::string& name) {
   if (const auto comm = communicator())
     comm->abort("rank " + std::to_string(rank_) + " was interrupted in " + call + " (" + name + ")");

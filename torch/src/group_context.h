@@ -39,6 +39,8 @@ class GroupContext {
   // Waits until all have; returns whether they have within `limit`.
   bool flush(std::chrono::milliseconds limit);
 
+  // A call of this rank cannot begin: ends the group's operations on all ranks, which must not wait for it.
+  void fail(const Status& status);
   // This rank's wait for `call` was interrupted by the exception `name`: ends the group's operations on all ranks.
   void interrupted(const std::string& call, const std::string& name);
 

@@ -50,11 +50,9 @@ Status unsupported(const std::string& why) {
 
 // Gloo would misread the memory of other tensors.
 Status check_memory(const at::Tensor& tensor) {
-  if (!tensor.device().is_cpu())
-    return unsupported(
-        "the tensor is on " + tensor.device().str() +
-        ", and netsum works on tensors of the CPU: use NCCL for it (\"cpu:netsum,cuda:nccl\"), which "
-        "netsum's plug-in brings into the network (docs/programs.md), or pass tensor.cpu()");
+  if (!tensor.device().is_cpu() && !is_accelerator(tensor.device()))
+    return unsupported("the tensor is on " + tensor.device().str() +
+                       ", and netsum works on tensors of the CPU and of accelerators: pass tensor.cpu()");
   if (tensor.is_quantized()) return unsupported("the tensor is quantized: pass tensor.int_repr()");
   if (tensor.layout() != at::kStrided)
     return unsupported("the tensor " + describe(tensor) + " is not dense: pass tensor.to_dense()");
@@ -160,7 +158,11 @@ WorkPtr ProcessGroupNetsum::run_on_hosts(const Call& call, HostCall hosted) {
   for (size_t i = 0; i < hosted.buffers.size(); ++i) refuse_if(check_memory(hosted.buffers.tensor(i)));
   refuse_if(hosted.refusal);
   refuse_if(hosted.buffers.prepare(hosted.factor));
-  c10d::Backend& gloo = hosts(call.name);
+  if (hosted.is_point_to_point && hosted.buffers.device())
+    refuse_if(unsupported("Gloo, which runs it, takes no tensors of " + hosted.buffers.device()->str() +
+                          ": pass tensor.cpu(), or receive into such a tensor"));
+  refuse_if(leave_device(&hosted.buffers));
+  count_host_call(call.name);
   const CallId id{.call = call, .sequence = sequence_, .rank = getRank(), .world_size = getSize()};
   note_host_call(call, hosted);
   const CallText text{.name = call.name,
@@ -172,21 +174,35 @@ WorkPtr ProcessGroupNetsum::run_on_hosts(const Call& call, HostCall hosted) {
   auto work = c10::make_intrusive<HostWork>(id, context_, tensors, std::move(hosted.buffers),
                                             std::move(hosted.results), std::move(hosted.unpack));
   record(*work, call, bytes);
-  // First: while the group has not joined, Gloo carries this, too, and pairs the ranks' calls by their order.
-  if (!hosted.is_point_to_point) announce_host_call(work, call_text);
-  try {
-    const at::AutoDispatchBelowADInplaceOrView no_autograd;
-    const WorkPtr started = hosted.start(gloo, work->buffers());
-    if (!started) {
-      work->end();
-    } else if (hosted.is_point_to_point) {
-      work->follow_in_wait(started);
-    } else {
-      work->follow(started);
+  const auto start = [this, work, call_text, tensors, start = std::move(hosted.start),
+                      announced = !hosted.is_point_to_point, id] {
+    // First: while the group has not joined, Gloo carries this, too, and pairs the ranks' calls by their order.
+    if (announced) announce_host_call(work, call_text);
+    try {
+      const at::AutoDispatchBelowADInplaceOrView no_autograd;
+      const WorkPtr started = start(*hosts_, work->buffers());
+      if (!started) {
+        work->end();
+      } else if (announced) {
+        work->follow(started);
+      } else {
+        work->follow_in_wait(started);
+      }
+    } catch (const std::exception&) {
+      throw BackendError(id.to_string(), status_of_gloo(std::current_exception(), tensors));
     }
-  } catch (const std::exception&) {
-    throw BackendError(id.to_string(), status_of_gloo(std::current_exception(), tensors));
+  };
+  // Gloo finds messages by their ranks and tags, not by the order of the calls.
+  if (hosted.is_point_to_point) {
+    start();
+    return work;
   }
+  submissions_.begin({.stage = staging_of(&work->buffers(), options_->timeout),
+                      .submit = start,
+                      .refuse = [work, context = context_](const Status& status) {
+                        work->refuse(status);
+                        context->fail(status);
+                      }});
   return work;
 }
 
@@ -612,7 +628,8 @@ WorkPtr ProcessGroupNetsum::barrier_on_hosts(const Call& call, const c10d::Barri
 }
 
 void ProcessGroupNetsum::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  hosts("monitored_barrier").monitoredBarrier(opts, wait_all_ranks);
+  count_host_call("monitored_barrier");
+  hosts_->monitoredBarrier(opts, wait_all_ranks);
 }
 
 }  // namespace netsum::torch_backend

@@ -61,7 +61,8 @@ HostWork::HostWork(const CallId& id, std::shared_ptr<GroupContext> group, std::s
       buffers_(std::move(buffers)),
       results_(std::move(results)),
       unpack_(std::move(unpack)),
-      future_(new_future(results_.size())) {}
+      device_(buffers_.device()),
+      future_(new_future(results_, device_)) {}
 
 void HostWork::follow(const c10::intrusive_ptr<c10d::Work>& gloo) {
   auto self = c10::intrusive_ptr<HostWork>::reclaim_copy(this);
@@ -85,6 +86,13 @@ void HostWork::fail(const Status& status, const std::string& call) {
   complete_with(std::make_exception_ptr(BackendError(id_.to_string(), named)));
 }
 
+void HostWork::refuse(const Status& status) {
+  if (ended_.exchange(true)) return;
+  buffers_.clear();
+  unpack_ = nullptr;
+  complete_with(std::make_exception_ptr(BackendError(id_.to_string(), status)));
+}
+
 void HostWork::end_with(std::exception_ptr error) {
   if (ended_.exchange(true)) return;
   if (error) {
@@ -94,8 +102,10 @@ void HostWork::end_with(std::exception_ptr error) {
       const at::AutoDispatchBelowADInplaceOrView no_autograd;
       if (unpack_) unpack_(buffers_);
       if (buffers_.must_copy_back()) buffers_.copy_back();
+      arrival_ = buffers_.arrival();
     } catch (...) {
-      error = std::current_exception();
+      error = device_ ? std::make_exception_ptr(BackendError(id_.to_string(), status_of_device(*device_)))
+                      : std::current_exception();
     }
   }
   buffers_.clear();
@@ -110,10 +120,7 @@ void HostWork::complete_with(const std::exception_ptr& error) {
     const std::lock_guard lock(ending_mutex_);
     if (!error) recorded_.done();
     finish(error);
-    callbacks = error ? torch_backend::fail(future_, error)
-                : results_.size() > 1
-                    ? complete(future_, c10::IValue(results_))
-                    : complete(future_, c10::IValue(results_.empty() ? Tensors() : results_.front()));
+    callbacks = error ? torch_backend::fail(future_, error) : complete(future_, results_, arrival_);
   }
   group_->callbacks().push(recorded_.around(std::move(callbacks)));
 }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -40,6 +41,7 @@ class HostWork final : public c10d::Work {
            std::vector<Tensors> results, std::function<void(const Buffers&)> unpack);
 
   const Buffers& buffers() const { return buffers_; }
+  Buffers& buffers() { return buffers_; }
   RecordedCall& recorded() { return recorded_; }
 
   // Once, one of these three. Ends with `gloo`, a collective.
@@ -48,11 +50,15 @@ class HostWork final : public c10d::Work {
   void follow_in_wait(c10::intrusive_ptr<c10d::Work> gloo) { point_to_point_ = std::move(gloo); }
   // There is nothing for Gloo to do.
   void end() { end_with(nullptr); }
+  // Gloo has not been called, or has refused the call.
+  void refuse(const Status& status);
   // The operation that announces the call (announcement.h) has failed. Gloo may still use the buffers. May block.
   void fail(const Status& status, const std::string& call);
 
   // On Python's main thread, signals interrupt it.
   bool wait(std::chrono::milliseconds timeout) override;
+  bool isCompleted() override { return Work::isCompleted() && arrival_.has_come(); }
+  void synchronize() override { arrival_.block_current_stream(); }
   int sourceRank() const override;
   void abort() override;
   std::vector<at::Tensor> result() override;
@@ -74,6 +80,8 @@ class HostWork final : public c10d::Work {
   Buffers buffers_;
   std::vector<Tensors> results_;
   std::function<void(const Buffers&)> unpack_;
+  const std::optional<c10::Device> device_;
+  Arrival arrival_;  // set before the work is completed
   const FuturePtr future_;
   RecordedCall recorded_;
   std::mutex ending_mutex_;

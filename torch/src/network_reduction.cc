@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "torch/src/host_reduction.h"
+#include "torch/src/staging.h"
 
 namespace netsum::torch_backend {
 namespace {
@@ -104,7 +105,8 @@ std::optional<NetworkReduction> network_reduction(const std::vector<at::Tensor>&
 
 bool can_move(const std::vector<at::Tensor>& tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-    return tensor.device().is_cpu() && tensor.layout() == at::kStrided && !tensor.is_quantized();
+    return (tensor.device().is_cpu() || is_accelerator(tensor.device())) && tensor.layout() == at::kStrided &&
+           !tensor.is_quantized();
   });
 }
 

@@ -1,6 +1,7 @@
 #include "torch/src/process_group.h"
 
 #include <Python.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "torch/src/error.h"
+#include "torch/src/interruption.h"
 
 namespace netsum::torch_backend {
 namespace {
@@ -139,6 +141,7 @@ void ProcessGroupNetsum::shutdown() {
     communicator_.reset();
   }
   const bool failed = leaving && !leaving->status().ok();
+  submissions_.stop(kStopDeadline);
   leaving.reset();
   hosts_->shutdown();
   // Python ends threads that take its lock while it shuts down, so no callback may run then.
@@ -166,13 +169,12 @@ std::shared_ptr<Communicator> ProcessGroupNetsum::require_healthy(const char* op
   return comm;
 }
 
-c10d::Backend& ProcessGroupNetsum::hosts(const char* operation) {
+void ProcessGroupNetsum::count_host_call(const char* operation) {
   require_healthy(operation);
   if (has_ghosts()) refuse_beside_ghosts(operation, "needs the hosts of all ranks");
   ++sequence_;
   const std::lock_guard lock(mutex_);
   ++calls_.hosts[operation];
-  return *hosts_;
 }
 
 std::chrono::milliseconds ProcessGroupNetsum::timeout_or_default(std::chrono::milliseconds timeout) const {
@@ -210,8 +212,9 @@ c10::intrusive_ptr<CollectiveWork> ProcessGroupNetsum::begin(const Call& call, B
   if (reduction.divides) buffers.set_divisor(getSize());
   const bool adds = reduction.options.op == ReduceOp::kSum || reduction.options.op == ReduceOp::kAvg;
   if (has_ghosts() && !reduction.operator_name.empty() && adds) buffers.set_ratio(getSize(), real_ranks_);
-  if (const Status refusal = buffers.prepare(reduction.factor); !refusal.ok())
-    throw BackendError(id.to_string(), refusal);
+  Status refusal = buffers.prepare(reduction.factor);
+  if (refusal.ok()) refusal = leave_device(&buffers);
+  if (!refusal.ok()) throw BackendError(id.to_string(), refusal);
   {
     const std::lock_guard lock(mutex_);
     ++calls_.netsum[call.name];
@@ -293,8 +296,90 @@ void ProcessGroupNetsum::fill_parts_of_ghosts(CollectiveWork* work,
   }
 }
 
-WorkPtr ProcessGroupNetsum::follow(c10::intrusive_ptr<CollectiveWork> work,
-                                   const std::vector<Work>& operations) {
+// --- The begin and the end of calls -------------------------------------------------------------------------------
+
+Status ProcessGroupNetsum::leave_device(Buffers* buffers) {
+  const auto device = buffers->device();
+  if (!device) return {};
+  if (getpid() != process_)
+    return {ErrorCode::kAborted, "the group belongs to process " + std::to_string(process_) +
+                                     ", from which this one was forked: make a group here"};
+  LanePtr lane;
+  {
+    const std::lock_guard lock(mutex_);
+    LanePtr& found = lanes_[device->str()];
+    if (!found) found = std::make_shared<Lane>(*device, staging_limit_);
+    lane = found;
+  }
+  try {
+    return buffers->leave_device(std::move(lane));
+  } catch (const std::exception&) {
+    const Status status = status_of_device(*device);
+    context_->fail(status);
+    return status;
+  }
+}
+
+std::vector<std::pair<std::string, bool>> ProcessGroupNetsum::staged_devices() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<std::string, bool>> devices;
+  for (const auto& [name, lane] : lanes_) devices.emplace_back(name, lane->pool->is_pinned());
+  return devices;
+}
+
+Submissions::Stage ProcessGroupNetsum::staging_of(Buffers* buffers, std::chrono::milliseconds timeout) const {
+  const auto deadline = wait_deadline(timeout);
+  if (buffers->device()) {
+    return [buffers, deadline](const std::function<bool()>& abandoned) {
+      try {
+        return buffers->stage_in({deadline, abandoned});
+      } catch (const std::exception&) {
+        return status_of_device(*buffers->device());
+      }
+    };
+  }
+  if (buffers->size() > 0) return {};
+  // A barrier comes after what the caller has enqueued on the devices.
+  std::vector<std::pair<c10::Device, EventPtr>> enqueued;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, lane] : lanes_)
+      enqueued.emplace_back(lane->device, record_event(lane->guard.getStream(lane->device)));
+  }
+  if (enqueued.empty()) return {};
+  return [enqueued = std::move(enqueued), deadline](const std::function<bool()>& abandoned) -> Status {
+    for (const auto& [device, event] : enqueued) {
+      try {
+        if (Status status = wait_for(*event, device, {deadline, abandoned}); !status.ok()) return status;
+      } catch (const std::exception&) {
+        return status_of_device(device);
+      }
+    }
+    return {};
+  };
+}
+
+WorkPtr ProcessGroupNetsum::submit(c10::intrusive_ptr<CollectiveWork> work, std::chrono::milliseconds timeout,
+                                   Submit submit) {
+  context_->work_began();
+  try {
+    submissions_.begin({.stage = staging_of(&work->buffers(), timeout),
+                        .submit = [this, work, submit = std::move(submit)] { follow(work, submit(*work)); },
+                        .refuse =
+                            [work, inbox = completion_.inbox(), context = context_](const Status& status) {
+                              work->refuse(status);
+                              inbox->push([work] { work->end_on_completion(); });
+                              context->fail(status);
+                            }});
+  } catch (...) {
+    context_->work_ended();
+    throw;
+  }
+  return work;
+}
+
+void ProcessGroupNetsum::follow(const c10::intrusive_ptr<CollectiveWork>& work,
+                                const std::vector<Work>& operations) {
   work->set_operations(operations);
   if (operations.empty()) {
     work->end_without_operations();
@@ -308,7 +393,6 @@ WorkPtr ProcessGroupNetsum::follow(c10::intrusive_ptr<CollectiveWork> work,
       inbox->push([work = std::move(ended)] { work->end_on_completion(); });
     });
   }
-  return work;
 }
 
 }  // namespace netsum::torch_backend

@@ -2,6 +2,8 @@
 #ifndef NETSUM_TORCH_SRC_PROCESS_GROUP_H_
 #define NETSUM_TORCH_SRC_PROCESS_GROUP_H_
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -16,6 +18,7 @@
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
 #include <vector>
 
 #include "netsum/communicator.h"
@@ -28,6 +31,8 @@
 #include "torch/src/host_work.h"
 #include "torch/src/network_reduction.h"
 #include "torch/src/recorder.h"
+#include "torch/src/staging.h"
+#include "torch/src/submissions.h"
 #include "torch/src/work.h"
 
 namespace netsum::torch_backend {
@@ -44,10 +49,11 @@ struct GroupOptions : c10d::Backend::Options {
 // A single sparse tensor (COO).
 bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors);
 
-// Collectives of dense CPU tensors use the communicator: those that move tensors for every element type, those that reduce
+// Collectives of dense tensors use the communicator: those that move tensors for every element type, those that reduce
 // for the types and operators of network_reduction(). So do all-reduces of sparse CPU tensors of such types. All other
 // operations use `hosts`, a backend that runs on the hosts only (Gloo). The choice depends only on properties that are the
-// same on all ranks: collective, element type, layout, operator.
+// same on all ranks: collective, element type, layout, operator. It does not depend on the device: tensors of an accelerator are
+// staged (buffers.h).
 class ProcessGroupNetsum : public c10d::Backend {
  public:
   // If `communicator` is null, all operations use the hosts. `sums_only`: it reduces by sums and means only. `job` is its job's name. `timeout` is the default timeout of an
@@ -77,6 +83,12 @@ class ProcessGroupNetsum : public c10d::Backend {
     uint64_t netsum_bytes = 0, host_bytes = 0;
   };
   CallCounts calls() const;
+
+  // Bytes of the host's memory that calls in flight may have for the tensors of one accelerator (StagingPool). To be called before
+  // the first operation.
+  void set_staging_limit(size_t bytes) { staging_limit_ = bytes; }
+  // The accelerators whose tensors this rank has staged, and whether in pinned memory.
+  std::vector<std::pair<std::string, bool>> staged_devices() const;
 
   c10::intrusive_ptr<c10d::Store> store() const { return store_; }
   // The ranks of this group in the job, for recordings. Until it is called, they count as those of the job.
@@ -178,8 +190,8 @@ class ProcessGroupNetsum : public c10d::Backend {
   // Throws the error of a failed communicator, also for operations that would use the hosts: otherwise they would succeed
   // in a failed group.
   std::shared_ptr<Communicator> require_healthy(const char* operation);
-  // The backend for an operation that uses the hosts. Counts the operation.
-  c10d::Backend& hosts(const char* operation);
+  // Of an operation that uses the hosts. Throws if it cannot.
+  void count_host_call(const char* operation);
 
   // The only way to Gloo for calls with tensors: checks them, gives Gloo contiguous memory, and copies the results back.
   c10::intrusive_ptr<c10d::Work> run_on_hosts(const Call& call, HostCall hosted);
@@ -240,28 +252,35 @@ class ProcessGroupNetsum : public c10d::Backend {
   void record(HostWork& work, const Call& call, uint64_t bytes);
   // Of a call that gathers the parts `views`.
   void fill_parts_of_ghosts(CollectiveWork* work, const std::vector<BufferView>& views) const;
+  // Submits the operations of a call when its buffers are there and the calls before it have begun.
+  using Submit = std::function<std::vector<Work>(CollectiveWork&)>;
+  c10::intrusive_ptr<c10d::Work> submit(c10::intrusive_ptr<CollectiveWork> work,
+                                        std::chrono::milliseconds timeout, Submit submit);
   // Ends `work` when the operations have ended.
-  c10::intrusive_ptr<c10d::Work> follow(c10::intrusive_ptr<CollectiveWork> work,
-                                        const std::vector<Work>& operations);
+  void follow(const c10::intrusive_ptr<CollectiveWork>& work, const std::vector<Work>& operations);
+  // The input is what is in the current stream of the buffers' device, if they have one, now.
+  Status leave_device(Buffers* buffers);
+  Submissions::Stage staging_of(Buffers* buffers, std::chrono::milliseconds timeout) const;
 
-  c10::intrusive_ptr<c10d::Work> all_reduce(Communicator* communicator, const Call& call,
+  using CommunicatorPtr = std::shared_ptr<Communicator>;
+  c10::intrusive_ptr<c10d::Work> all_reduce(const CommunicatorPtr& communicator, const Call& call,
                                             const Tensors& tensors, const std::vector<uint64_t>& ids,
                                             NetworkReduction reduction, std::chrono::milliseconds timeout);
-  c10::intrusive_ptr<c10d::Work> all_reduce_rows(Communicator& communicator, at::Tensor& tensor,
+  c10::intrusive_ptr<c10d::Work> all_reduce_rows(const CommunicatorPtr& communicator, at::Tensor& tensor,
                                                  const c10d::AllreduceOptions& opts);
   // inputs[i] of rank r goes to outputs[i][r].
-  c10::intrusive_ptr<c10d::Work> all_gather_lists(Communicator* communicator, const Call& call,
+  c10::intrusive_ptr<c10d::Work> all_gather_lists(const CommunicatorPtr& communicator, const Call& call,
                                                   const std::vector<Tensors>& outputs, const Tensors& inputs,
                                                   std::vector<Tensors> results,
                                                   std::chrono::milliseconds timeout);
   // inputs[i] of rank r goes to part r of outputs[i].
-  c10::intrusive_ptr<c10d::Work> all_gather_flat(Communicator* communicator, const Call& call,
+  c10::intrusive_ptr<c10d::Work> all_gather_flat(const CommunicatorPtr& communicator, const Call& call,
                                                  const Tensors& outputs, const Tensors& inputs,
                                                  std::chrono::milliseconds timeout, uint32_t tag = 0);
   // outputs[i] of rank r becomes the reduced part r of inputs[i].
-  c10::intrusive_ptr<c10d::Work> reduce_scatter_flat(Communicator* communicator, const Call& call,
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_flat(const CommunicatorPtr& communicator, const Call& call,
                                                      const Tensors& outputs, const Tensors& inputs,
-                                                     const NetworkReduction& reduction);
+                                                     NetworkReduction reduction);
 
   // These three come first, as in Gloo's group: see GroupOptions.
   const c10::intrusive_ptr<c10d::Backend> hosts_;
@@ -270,10 +289,13 @@ class ProcessGroupNetsum : public c10d::Backend {
   const std::string job_;
   const bool sums_only_;
   const bool without_network_;
+  const pid_t process_ = getpid();
   int real_ranks_;
+  size_t staging_limit_ = 0;
   std::atomic<uint64_t> sequence_{0};
   const std::shared_ptr<GroupContext> context_;
   CompletionThread completion_;
+  Submissions submissions_;
   std::shared_ptr<const RecordedGroup> recorded_;
 
   mutable std::mutex mutex_;  // guards the following members
@@ -281,7 +303,8 @@ class ProcessGroupNetsum : public c10d::Backend {
   CommunicatorStats last_stats_;  // of the communicator, after shutdown()
   SparseStats last_sparse_stats_;
   CallCounts calls_;
-  std::set<std::string> told_;  // calls and reasons of note_host_call()
+  std::set<std::string> told_;            // calls and reasons of note_host_call()
+  std::map<std::string, LanePtr> lanes_;  // by device
   bool shut_down_ = false;
 };
 

@@ -89,14 +89,14 @@ Tensors joined(Tensors first, const Tensors& second) {
 WorkPtr ProcessGroupNetsum::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const auto comm = require_healthy(kAllReduce.name);
   if (is_sparse_on_cpu(tensors)) {
-    return comm ? all_reduce_rows(*comm, tensors[0], opts)
+    return comm ? all_reduce_rows(comm, tensors[0], opts)
                 : all_reduce_sparse_on_hosts(kAllReduce, tensors, opts);
   }
   // Several tensors mean that they are summed with each other, too, as in old interfaces. Only Gloo supports this.
   const auto reduction = tensors.size() == 1 ? reduction_of(tensors, opts.reduceOp) : std::nullopt;
   if (!reaches_network(comm) || !reduction)
     return all_reduce_on_hosts(kAllReduce, tensors, opts.reduceOp, /*with_each_other=*/true, opts.timeout);
-  return all_reduce(comm.get(), kAllReduce, tensors, {}, *reduction, opts.timeout);
+  return all_reduce(comm, kAllReduce, tensors, {}, *reduction, opts.timeout);
 }
 
 WorkPtr ProcessGroupNetsum::allreduce_coalesced(Tensors& tensors,
@@ -114,29 +114,31 @@ WorkPtr ProcessGroupNetsum::allreduce_identified(Tensors& tensors, const std::ve
     return all_reduce_on_hosts(kAllReduceCoalesced, tensors, opts.reduceOp, /*with_each_other=*/false,
                                opts.timeout);
   reduction->options.tag ^= tag;
-  return all_reduce(comm.get(), kAllReduceCoalesced, tensors, ids, *reduction, opts.timeout);
+  return all_reduce(comm, kAllReduceCoalesced, tensors, ids, *reduction, opts.timeout);
 }
 
-WorkPtr ProcessGroupNetsum::all_reduce(Communicator* communicator, const Call& call, const Tensors& tensors,
-                                       const std::vector<uint64_t>& ids, NetworkReduction reduction,
-                                       std::chrono::milliseconds timeout) {
+WorkPtr ProcessGroupNetsum::all_reduce(const CommunicatorPtr& communicator, const Call& call,
+                                       const Tensors& tensors, const std::vector<uint64_t>& ids,
+                                       NetworkReduction reduction, std::chrono::milliseconds timeout) {
   reduction.options.timeout = timeout_or_default(timeout);
   Buffers buffers;
   for (const at::Tensor& tensor : tensors) buffers.add_in_place(tensor);
   auto work = begin(call, std::move(buffers), {tensors}, tensors, reduction);
-  std::vector<TensorView> views;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    views.push_back({.input = work->buffers().input(i),
-                     .output = work->buffers().output(i),
-                     .count = work->buffers().count(i),
-                     .id = ids.empty() ? 0 : ids[i]});
-  }
-  // At once, so that callbacks of its future run in the caller, in the same order on all ranks.
-  if (std::all_of(views.begin(), views.end(), [](const TensorView& view) { return view.count == 0; }))
-    return follow(std::move(work), {});
-  record(*work, program::Collective::kAllReduce, views, reduction.options);
-  return follow(std::move(work),
-                communicator ? Works{communicator->all_reduce(views, reduction.options)} : Works());
+  return submit(std::move(work), reduction.options.timeout, [=, this](CollectiveWork& started) {
+    const Buffers& memory = started.buffers();
+    std::vector<TensorView> views;
+    for (size_t i = 0; i < memory.size(); ++i) {
+      views.push_back({.input = memory.input(i),
+                       .output = memory.output(i),
+                       .count = memory.count(i),
+                       .id = ids.empty() ? 0 : ids[i]});
+    }
+    // At once, so that callbacks of its future run in the caller, in the same order on all ranks.
+    if (std::all_of(views.begin(), views.end(), [](const TensorView& view) { return view.count == 0; }))
+      return Works();
+    record(started, program::Collective::kAllReduce, views, reduction.options);
+    return communicator ? Works{communicator->all_reduce(views, reduction.options)} : Works();
+  });
 }
 
 WorkPtr ProcessGroupNetsum::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
@@ -149,11 +151,15 @@ WorkPtr ProcessGroupNetsum::reduce(Tensors& tensors, const c10d::ReduceOptions& 
   Buffers buffers;
   const size_t index = receives ? buffers.add_in_place(tensors[0]) : buffers.add_input(tensors[0]);
   auto work = begin(kReduce, std::move(buffers), {tensors}, tensors, *reduction);
-  const TensorView view{.input = work->buffers().input(index),
-                        .output = receives ? work->buffers().output(index) : nullptr,
-                        .count = work->buffers().count(index)};
-  record(*work, program::Collective::kReduce, {&view, 1}, reduction->options, root);
-  return follow(std::move(work), comm ? Works{comm->reduce({&view, 1}, root, reduction->options)} : Works());
+  return submit(std::move(work), reduction->options.timeout,
+                [=, this, options = reduction->options](CollectiveWork& call) {
+                  const Buffers& memory = call.buffers();
+                  const TensorView view{.input = memory.input(index),
+                                        .output = receives ? memory.output(index) : nullptr,
+                                        .count = memory.count(index)};
+                  record(call, program::Collective::kReduce, {&view, 1}, options, root);
+                  return comm ? Works{comm->reduce({&view, 1}, root, options)} : Works();
+                });
 }
 
 WorkPtr ProcessGroupNetsum::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -175,15 +181,19 @@ WorkPtr ProcessGroupNetsum::reduce_scatter(Tensors& outputs, std::vector<Tensors
                              : Indices{.input = buffers.add_input(inputs[0][r])});
   }
   auto work = begin(call, std::move(buffers), {outputs}, inputs[0], *reduction);
-  std::vector<TensorView> views;
-  for (size_t r = 0; r < parts.size(); ++r) {
-    views.push_back({.input = work->buffers().input(parts[r].input),
-                     .output = r == own ? work->buffers().output(parts[r].output) : nullptr,
-                     .count = work->buffers().count(parts[r].input)});
-  }
-  record(*work, program::Collective::kReduceScatter, views, reduction->options);
-  if (!comm) take_own_part(views[own], work->buffers().bytes(parts[own].output));
-  return follow(std::move(work), comm ? Works{comm->reduce_scatter(views, reduction->options)} : Works());
+  return submit(std::move(work), reduction->options.timeout,
+                [=, this, options = reduction->options](CollectiveWork& started) {
+                  const Buffers& memory = started.buffers();
+                  std::vector<TensorView> views;
+                  for (size_t r = 0; r < parts.size(); ++r) {
+                    views.push_back({.input = memory.input(parts[r].input),
+                                     .output = r == own ? memory.output(parts[r].output) : nullptr,
+                                     .count = memory.count(parts[r].input)});
+                  }
+                  record(started, program::Collective::kReduceScatter, views, options);
+                  if (!comm) take_own_part(views[own], memory.bytes(parts[own].output));
+                  return comm ? Works{comm->reduce_scatter(views, options)} : Works();
+                });
 }
 
 WorkPtr ProcessGroupNetsum::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -199,7 +209,7 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_tagged(at::Tensor& output, at::Tensor
     return reduce_scatter_on_hosts(kReduceScatterTensor, {output}, {{input}}, opts);
   reduction->options.timeout = timeout_or_default(opts.timeout);
   reduction->options.tag ^= tag;
-  return reduce_scatter_flat(comm.get(), kReduceScatterTensor, {output}, {input}, *reduction);
+  return reduce_scatter_flat(comm, kReduceScatterTensor, {output}, {input}, *reduction);
 }
 
 WorkPtr ProcessGroupNetsum::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -214,12 +224,12 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_tensor_coalesced(Tensors& outputs, Te
     return reduce_scatter_on_hosts(call, outputs, whole, opts);
   }
   reduction->options.timeout = timeout_or_default(opts.timeout);
-  return reduce_scatter_flat(comm.get(), call, outputs, inputs, *reduction);
+  return reduce_scatter_flat(comm, call, outputs, inputs, *reduction);
 }
 
-WorkPtr ProcessGroupNetsum::reduce_scatter_flat(Communicator* communicator, const Call& call,
+WorkPtr ProcessGroupNetsum::reduce_scatter_flat(const CommunicatorPtr& communicator, const Call& call,
                                                 const Tensors& outputs, const Tensors& inputs,
-                                                const NetworkReduction& reduction) {
+                                                NetworkReduction reduction) {
   Buffers buffers;
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_match(call, inputs[i], outputs[i], getSize());
@@ -227,24 +237,27 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_flat(Communicator* communicator, cons
     buffers.add_output(outputs[i]);
   }
   auto work = begin(call, std::move(buffers), {outputs}, inputs, reduction);
-  Works operations;
-  std::vector<TensorView> views(static_cast<size_t>(getSize()));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const size_t input = 2 * i, output = input + 1;
-    const size_t bytes = work->buffers().bytes(output);
-    for (size_t r = 0; r < views.size(); ++r) {
-      const bool own = r == static_cast<size_t>(getRank());
-      views[r] = {.input = work->buffers().input(input) + r * bytes,
-                  .output = own ? work->buffers().output(output) : nullptr,
-                  .count = work->buffers().count(output)};
+  return submit(std::move(work), reduction.options.timeout, [=, this](CollectiveWork& started) {
+    const Buffers& memory = started.buffers();
+    Works operations;
+    std::vector<TensorView> views(static_cast<size_t>(getSize()));
+    for (size_t input = 0; input < memory.size(); input += 2) {
+      const size_t output = input + 1;
+      const size_t bytes = memory.bytes(output);
+      for (size_t r = 0; r < views.size(); ++r) {
+        const bool own = r == static_cast<size_t>(getRank());
+        views[r] = {.input = memory.input(input) + r * bytes,
+                    .output = own ? memory.output(output) : nullptr,
+                    .count = memory.count(output)};
+      }
+      record(started, program::Collective::kReduceScatter, views, reduction.options);
+      if (communicator)
+        operations.push_back(communicator->reduce_scatter(views, reduction.options));
+      else
+        take_own_part(views[static_cast<size_t>(getRank())], bytes);
     }
-    record(*work, program::Collective::kReduceScatter, views, reduction.options);
-    if (communicator)
-      operations.push_back(communicator->reduce_scatter(views, reduction.options));
-    else
-      take_own_part(views[static_cast<size_t>(getRank())], bytes);
-  }
-  return follow(std::move(work), operations);
+    return operations;
+  });
 }
 
 // --- Collectives that move bytes ----------------------------------------------------------------------------------
@@ -258,12 +271,15 @@ WorkPtr ProcessGroupNetsum::broadcast(Tensors& tensors, const c10d::BroadcastOpt
   Buffers buffers;
   const size_t index = sends ? buffers.add_input(tensors[0]) : buffers.add_output(tensors[0]);
   auto work = begin(kBroadcast, std::move(buffers), {tensors}, tensors);
-  const BufferView view{.input = sends ? work->buffers().input(index) : nullptr,
-                        .output = sends ? nullptr : work->buffers().output(index),
-                        .bytes = work->buffers().bytes(index)};
   const CollectiveOptions options = move_options(tensors[0], timeout_or_default(opts.timeout));
-  record(*work, program::Collective::kBroadcast, {&view, 1}, options.tag, root);
-  return follow(std::move(work), comm ? Works{comm->broadcast({&view, 1}, root, options)} : Works());
+  return submit(std::move(work), options.timeout, [=, this](CollectiveWork& call) {
+    const Buffers& memory = call.buffers();
+    const BufferView view{.input = sends ? memory.input(index) : nullptr,
+                          .output = sends ? nullptr : memory.output(index),
+                          .bytes = memory.bytes(index)};
+    record(call, program::Collective::kBroadcast, {&view, 1}, options.tag, root);
+    return comm ? Works{comm->broadcast({&view, 1}, root, options)} : Works();
+  });
 }
 
 WorkPtr ProcessGroupNetsum::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -272,7 +288,7 @@ WorkPtr ProcessGroupNetsum::allgather(std::vector<Tensors>& outputs, Tensors& in
   if (!reaches_network(comm) || outputs.size() != 1 || inputs.size() != 1 || !can_move(outputs[0]) ||
       !can_move(inputs))
     return all_gather_on_hosts(kAllGather, outputs, inputs, outputs, opts);
-  return all_gather_lists(comm.get(), kAllGather, outputs, inputs, outputs, opts.timeout);
+  return all_gather_lists(comm, kAllGather, outputs, inputs, outputs, opts.timeout);
 }
 
 WorkPtr ProcessGroupNetsum::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -288,10 +304,10 @@ WorkPtr ProcessGroupNetsum::allgather_coalesced(std::vector<Tensors>& outputs, T
     for (size_t i = 0; i < inputs.size(); ++i) by_input[i].push_back(of_rank[i]);
   if (!reaches_network(comm) || !can_move(inputs))
     return all_gather_on_hosts(call, by_input, inputs, outputs, opts);
-  return all_gather_lists(comm.get(), call, by_input, inputs, outputs, opts.timeout);
+  return all_gather_lists(comm, call, by_input, inputs, outputs, opts.timeout);
 }
 
-WorkPtr ProcessGroupNetsum::all_gather_lists(Communicator* communicator, const Call& call,
+WorkPtr ProcessGroupNetsum::all_gather_lists(const CommunicatorPtr& communicator, const Call& call,
                                              const std::vector<Tensors>& outputs, const Tensors& inputs,
                                              std::vector<Tensors> results,
                                              std::chrono::milliseconds timeout) {
@@ -307,23 +323,26 @@ WorkPtr ProcessGroupNetsum::all_gather_lists(Communicator* communicator, const C
     }
   }
   auto work = begin(call, std::move(buffers), std::move(results), inputs);
-  Works operations;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    std::vector<BufferView> views;
-    for (size_t r = 0; r < parts[i].size(); ++r) {
-      views.push_back({.input = r == own ? work->buffers().input(parts[i][r].input) : nullptr,
-                       .output = work->buffers().output(parts[i][r].output),
-                       .bytes = work->buffers().bytes(parts[i][r].output)});
+  timeout = timeout_or_default(timeout);
+  return submit(std::move(work), timeout, [=, this](CollectiveWork& started) {
+    Works operations;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      std::vector<BufferView> views;
+      for (size_t r = 0; r < parts[i].size(); ++r) {
+        views.push_back({.input = r == own ? started.buffers().input(parts[i][r].input) : nullptr,
+                         .output = started.buffers().output(parts[i][r].output),
+                         .bytes = started.buffers().bytes(parts[i][r].output)});
+      }
+      fill_parts_of_ghosts(&started, views);
+      const CollectiveOptions options = move_options(inputs[i], timeout);
+      record(started, program::Collective::kAllGather, views, options.tag);
+      if (communicator)
+        operations.push_back(communicator->all_gather(views, options));
+      else
+        repeat_own_part(views, own);
     }
-    fill_parts_of_ghosts(work.get(), views);
-    const CollectiveOptions options = move_options(inputs[i], timeout_or_default(timeout));
-    record(*work, program::Collective::kAllGather, views, options.tag);
-    if (communicator)
-      operations.push_back(communicator->all_gather(views, options));
-    else
-      repeat_own_part(views, own);
-  }
-  return follow(std::move(work), operations);
+    return operations;
+  });
 }
 
 WorkPtr ProcessGroupNetsum::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -336,7 +355,7 @@ WorkPtr ProcessGroupNetsum::all_gather_tagged(at::Tensor& output, at::Tensor& in
   const auto comm = require_healthy(kAllGatherIntoTensor.name);
   if (!reaches_network(comm) || !can_move({output, input}))
     return all_gather_flat_on_hosts(kAllGatherIntoTensor, {output}, {input}, opts);
-  return all_gather_flat(comm.get(), kAllGatherIntoTensor, {output}, {input}, opts.timeout, tag);
+  return all_gather_flat(comm, kAllGatherIntoTensor, {output}, {input}, opts.timeout, tag);
 }
 
 WorkPtr ProcessGroupNetsum::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -346,10 +365,10 @@ WorkPtr ProcessGroupNetsum::allgather_into_tensor_coalesced(Tensors& outputs, Te
   check_pairs(call, inputs.size(), outputs.size());
   if (!reaches_network(comm) || !can_move(joined(inputs, outputs)))
     return all_gather_flat_on_hosts(call, outputs, inputs, opts);
-  return all_gather_flat(comm.get(), call, outputs, inputs, opts.timeout);
+  return all_gather_flat(comm, call, outputs, inputs, opts.timeout);
 }
 
-WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator* communicator, const Call& call,
+WorkPtr ProcessGroupNetsum::all_gather_flat(const CommunicatorPtr& communicator, const Call& call,
                                             const Tensors& outputs, const Tensors& inputs,
                                             std::chrono::milliseconds timeout, uint32_t tag) {
   const auto own = static_cast<size_t>(getRank());
@@ -360,7 +379,8 @@ WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator* communicator, const Ca
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor &input = inputs[i], &output = outputs[i];
     check_match(call, output, input, getSize());
-    in_place.push_back(is_plain(input) && is_plain(output) &&
+    // What is staged has memory of its own, and of the output only this rank's part would have to be copied to the host.
+    in_place.push_back(input.device().is_cpu() && is_plain(input) && is_plain(output) &&
                        input.const_data_ptr() ==
                            static_cast<const std::byte*>(output.const_data_ptr()) + own * input.nbytes());
     if (in_place.back()) {
@@ -372,23 +392,26 @@ WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator* communicator, const Ca
     }
   }
   auto work = begin(call, std::move(buffers), {outputs}, inputs);
-  Works operations;
-  std::vector<BufferView> views(static_cast<size_t>(getSize()));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    std::byte* const output = work->buffers().output(pairs[i].output);
-    const size_t bytes = inputs[i].nbytes();
-    for (size_t r = 0; r < views.size(); ++r)
-      views[r] = {.input = nullptr, .output = output + r * bytes, .bytes = bytes};
-    views[own].input = in_place[i] ? views[own].output : work->buffers().input(pairs[i].input);
-    fill_parts_of_ghosts(work.get(), views);
-    const CollectiveOptions options = move_options(inputs[i], timeout_or_default(timeout), tag);
-    record(*work, program::Collective::kAllGather, views, options.tag);
-    if (communicator)
-      operations.push_back(communicator->all_gather(views, options));
-    else
-      repeat_own_part(views, own);
-  }
-  return follow(std::move(work), operations);
+  timeout = timeout_or_default(timeout);
+  return submit(std::move(work), timeout, [=, this](CollectiveWork& started) {
+    Works operations;
+    std::vector<BufferView> views(static_cast<size_t>(getSize()));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      std::byte* const output = started.buffers().output(pairs[i].output);
+      const size_t bytes = inputs[i].nbytes();
+      for (size_t r = 0; r < views.size(); ++r)
+        views[r] = {.input = nullptr, .output = output + r * bytes, .bytes = bytes};
+      views[own].input = in_place[i] ? views[own].output : started.buffers().input(pairs[i].input);
+      fill_parts_of_ghosts(&started, views);
+      const CollectiveOptions options = move_options(inputs[i], timeout, tag);
+      record(started, program::Collective::kAllGather, views, options.tag);
+      if (communicator)
+        operations.push_back(communicator->all_gather(views, options));
+      else
+        repeat_own_part(views, own);
+    }
+    return operations;
+  });
 }
 
 WorkPtr ProcessGroupNetsum::gather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -414,17 +437,21 @@ WorkPtr ProcessGroupNetsum::gather(std::vector<Tensors>& outputs, Tensors& input
     parts[own].input = buffers.add_input(inputs[0]);
   }
   auto work = begin(kGather, std::move(buffers), receives ? outputs : std::vector<Tensors>(), inputs);
-  std::vector<BufferView> views;
-  for (size_t r = 0; r < parts.size(); ++r) {
-    views.push_back({.input = r == own ? work->buffers().input(parts[r].input) : nullptr,
-                     .output = receives ? work->buffers().output(parts[r].output) : nullptr,
-                     .bytes = inputs[0].nbytes()});
-  }
-  fill_parts_of_ghosts(work.get(), views);
   const CollectiveOptions options = move_options(inputs[0], timeout_or_default(opts.timeout));
-  record(*work, program::Collective::kGather, views, options.tag, root);
-  if (!comm && receives) repeat_own_part(views, own);
-  return follow(std::move(work), comm ? Works{comm->gather(views, root, options)} : Works());
+  return submit(std::move(work), options.timeout,
+                [=, this, bytes = inputs[0].nbytes()](CollectiveWork& call) {
+                  const Buffers& memory = call.buffers();
+                  std::vector<BufferView> views;
+                  for (size_t r = 0; r < parts.size(); ++r) {
+                    views.push_back({.input = r == own ? memory.input(parts[r].input) : nullptr,
+                                     .output = receives ? memory.output(parts[r].output) : nullptr,
+                                     .bytes = bytes});
+                  }
+                  fill_parts_of_ghosts(&call, views);
+                  record(call, program::Collective::kGather, views, options.tag, root);
+                  if (!comm && receives) repeat_own_part(views, own);
+                  return comm ? Works{comm->gather(views, root, options)} : Works();
+                });
 }
 
 WorkPtr ProcessGroupNetsum::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -450,24 +477,30 @@ WorkPtr ProcessGroupNetsum::scatter(Tensors& outputs, std::vector<Tensors>& inpu
     parts[own].output = buffers.add_output(outputs[0]);
   }
   auto work = begin(kScatter, std::move(buffers), {outputs}, sends ? inputs[0] : Tensors());
-  std::vector<BufferView> views;
-  for (size_t r = 0; r < parts.size(); ++r) {
-    views.push_back({.input = sends ? work->buffers().input(parts[r].input) : nullptr,
-                     .output = r == own ? work->buffers().output(parts[r].output) : nullptr,
-                     .bytes = outputs[0].nbytes()});
-  }
   const CollectiveOptions options = move_options(outputs[0], timeout_or_default(opts.timeout));
-  record(*work, program::Collective::kScatter, views, options.tag, root);
-  return follow(std::move(work), comm ? Works{comm->scatter(views, root, options)} : Works());
+  return submit(std::move(work), options.timeout,
+                [=, this, bytes = outputs[0].nbytes()](CollectiveWork& call) {
+                  const Buffers& memory = call.buffers();
+                  std::vector<BufferView> views;
+                  for (size_t r = 0; r < parts.size(); ++r) {
+                    views.push_back({.input = sends ? memory.input(parts[r].input) : nullptr,
+                                     .output = r == own ? memory.output(parts[r].output) : nullptr,
+                                     .bytes = bytes});
+                  }
+                  record(call, program::Collective::kScatter, views, options.tag, root);
+                  return comm ? Works{comm->scatter(views, root, options)} : Works();
+                });
 }
 
 WorkPtr ProcessGroupNetsum::barrier(const c10d::BarrierOptions& opts) {
   const auto comm = require_healthy(kBarrier.name);
   if (!reaches_network(comm)) return barrier_on_hosts(kBarrier, opts);
   auto work = begin(kBarrier, {}, {}, {});
-  record(*work, program::Collective::kBarrier, std::span<const BufferView>(), 0);
-  return follow(std::move(work),
-                comm ? Works{comm->start_barrier(timeout_or_default(opts.timeout))} : Works());
+  const auto timeout = timeout_or_default(opts.timeout);
+  return submit(std::move(work), timeout, [=, this](CollectiveWork& call) {
+    record(call, program::Collective::kBarrier, std::span<const BufferView>(), 0);
+    return comm ? Works{comm->start_barrier(timeout)} : Works();
+  });
 }
 
 }  // namespace netsum::torch_backend

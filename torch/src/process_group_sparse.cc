@@ -149,7 +149,7 @@ bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors) {
   return tensors.size() == 1 && tensors[0].layout() == at::kSparse && tensors[0].device().is_cpu();
 }
 
-WorkPtr ProcessGroupNetsum::all_reduce_rows(Communicator& communicator, at::Tensor& tensor,
+WorkPtr ProcessGroupNetsum::all_reduce_rows(const CommunicatorPtr& communicator, at::Tensor& tensor,
                                             const c10d::AllreduceOptions& opts) {
   if (has_ghosts()) refuse_beside_ghosts(kSparseAllReduce.name, kDependsOnData);
   TORCH_CHECK_VALUE(
@@ -169,11 +169,13 @@ WorkPtr ProcessGroupNetsum::all_reduce_rows(Communicator& communicator, at::Tens
                               .op = reduction->options.op,
                               .timeout = timeout_or_default(opts.timeout)};
   const CooView view = rows->view(reduction->factor);
-  const TensorView own{.count = view.count * view.row_elements};
-  record(*work, program::Collective::kSparseAllReduce, {&own, 1}, reduction->options);
-  const Work operation = netsum::sparse_all_reduce(
-      communicator, view, [rows](size_t count) { return rows->allocate(count); }, options);
-  return follow(std::move(work), {operation});
+  return submit(std::move(work), options.timeout,
+                [=, this, recorded = reduction->options](CollectiveWork& call) {
+                  const TensorView own{.count = view.count * view.row_elements};
+                  record(call, program::Collective::kSparseAllReduce, {&own, 1}, recorded);
+                  return std::vector<Work>{netsum::sparse_all_reduce(
+                      *communicator, view, [rows](size_t count) { return rows->allocate(count); }, options)};
+                });
 }
 
 WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMode mode, int64_t unit,
@@ -196,14 +198,15 @@ WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMo
                               .timeout = timeout_or_default(opts.timeout),
                               .on_sent = std::move(on_sent),
                               .tag = tag};
-  const TensorView view{.input = work->buffers().input(0),
-                        .output = work->buffers().output(0),
-                        .count = work->buffers().count(0),
-                        .id = id};
-  record(*work, program::Collective::kSparseAllReduce, {&view, 1},
-         {.type = options.type, .op = options.op, .tag = options.tag});
-  if (!comm) return follow(work, {});
-  return follow(work, {netsum::sparse_all_reduce(*comm, view, options)});
+  return submit(std::move(work), options.timeout, [=, this](CollectiveWork& call) {
+    const TensorView view{.input = call.buffers().input(0),
+                          .output = call.buffers().output(0),
+                          .count = call.buffers().count(0),
+                          .id = id};
+    record(call, program::Collective::kSparseAllReduce, {&view, 1},
+           {.type = options.type, .op = options.op, .tag = options.tag});
+    return comm ? std::vector<Work>{netsum::sparse_all_reduce(*comm, view, options)} : std::vector<Work>();
+  });
 }
 
 }  // namespace netsum::torch_backend

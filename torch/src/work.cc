@@ -18,7 +18,21 @@ CollectiveWork::CollectiveWork(const CallId& id, std::shared_ptr<GroupContext> g
       id_(id),
       group_(std::move(group)),
       buffers_(std::move(buffers)),
-      results_(std::move(results)) {}
+      results_(std::move(results)),
+      device_(buffers_.device()) {}
+
+void CollectiveWork::set_operations(const std::vector<netsum::Work>& operations) {
+  const std::lock_guard lock(mutex_);
+  operations_ = operations;
+  operations_left_ = operations.size();
+  submitted_ = true;
+  cv_.notify_all();
+}
+
+void CollectiveWork::refuse(const Status& status) {
+  error_ = std::make_exception_ptr(BackendError(id_.to_string(), status));
+  finish_work();
+}
 
 bool CollectiveWork::end_on_engine(const Status& status) {
   {
@@ -44,8 +58,10 @@ void CollectiveWork::end_on_completion() {
   } else if (!error_ && buffers_.must_copy_back()) {
     try {
       buffers_.copy_back();
+      arrival_ = buffers_.arrival();
     } catch (...) {
-      error_ = std::current_exception();
+      error_ = device_ ? std::make_exception_ptr(BackendError(id_.to_string(), status_of_device(*device_)))
+                       : std::current_exception();
     }
     finish_work();
   }
@@ -66,16 +82,14 @@ void CollectiveWork::finish_work() {
 
 // With the lock. Returns the callbacks.
 std::function<void()> CollectiveWork::complete_future() {
-  if (error_) return fail(future_, error_);
-  if (results_.size() > 1) return complete(future_, c10::IValue(results_));
-  return complete(future_, c10::IValue(results_.empty() ? Tensors() : results_.front()));
+  return error_ ? fail(future_, error_) : complete(future_, results_, arrival_);
 }
 
 FuturePtr CollectiveWork::getFuture() {
   const std::lock_guard lock(ending_mutex_);
   recorded_.future_taken();
   if (!future_) {
-    future_ = new_future(results_.size());
+    future_ = new_future(results_, device_);
     if (finished_) complete_future();
   }
   return future_;
@@ -89,7 +103,7 @@ std::string CollectiveWork::describe() const {
 }
 
 bool CollectiveWork::isCompleted() {
-  return is_forked() || Work::isCompleted();
+  return is_forked() || (Work::isCompleted() && arrival_.has_come());
 }
 
 // As the base class, but a small operation is carried out by this thread meanwhile. It has ended for the base class when its
@@ -107,6 +121,10 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
     group_->interrupted(id_.to_string(), exception);
   };
   const auto deadline = wait_deadline(timeout);
+  torch_backend::wait_until(deadline, on_interrupt, [this](milliseconds slice) {
+    std::unique_lock lock(mutex_);
+    return cv_.wait_for(lock, slice, [this] { return submitted_ || completed_; });
+  });
   for (const netsum::Work& operation : operations_) {
     torch_backend::wait_until(deadline, on_interrupt, [&operation](milliseconds slice) {
       (void)operation.wait(slice);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -64,12 +65,10 @@ class CollectiveWork : public c10d::Work {
   RecordedCall& recorded() { return recorded_; }
   Buffers& buffers() { return buffers_; }
 
-  // To be called before callbacks call end_on_engine().
-  void set_operations(const std::vector<netsum::Work>& operations) {
-    operations_ = operations;
-    operations_left_ = operations.size();
-    group_->work_began();
-  }
+  // Once, when the operations have been submitted, before callbacks call end_on_engine().
+  void set_operations(const std::vector<netsum::Work>& operations);
+  // There are none; end_on_completion() must then follow.
+  void refuse(const Status& status);
   // One operation has ended. Returns whether it was the last; end_on_completion() must then follow.
   bool end_on_engine(const Status& status);
   void end_on_completion();
@@ -82,6 +81,8 @@ class CollectiveWork : public c10d::Work {
   // signals interrupt it.
   bool wait(std::chrono::milliseconds timeout) override;
   bool isCompleted() override;
+  // The current stream waits for the results; wait() does so, too.
+  void synchronize() override { arrival_.block_current_stream(); }
   std::vector<at::Tensor> result() override;
   FuturePtr getFuture() override;
   uint64_t getSequencenumber() const override { return id_.sequence; }
@@ -99,7 +100,10 @@ class CollectiveWork : public c10d::Work {
   Buffers buffers_;
   const std::vector<Tensors> results_;
   RecordedCall recorded_;
+  const std::optional<c10::Device> device_;
+  Arrival arrival_;  // set before the work is completed
   std::vector<netsum::Work> operations_;
+  bool submitted_ = false;  // and operations_ is set; guarded by mutex_
   std::mutex
       ending_mutex_;  // operations may end on the engine thread or, when refused, on that of the caller
   // The following four are guarded by ending_mutex_, the first three until no operations are left.

@@ -87,4 +87,4 @@ def overlap_fsdp(model):
     _fsdp.overlap(model)
 
 
-dist.Backend.register_backend("netsum", _group.create, extended_api=True, devices=["cpu"])
+dist.Backend.register_backend("netsum", _group.create, extended_api=True, devices=_group.Devices())

@@ -13,7 +13,7 @@ import time
 import torch.distributed as dist
 
 import torch
-from netsum.torch import _emulation, _record, _rendezvous
+from netsum.torch import _emulation, _record, _rendezvous, _settings
 from netsum.torch._C import Beside, OwnKeysStore, ProcessGroupNetsum
 
 _logger = logging.getLogger("netsum")
@@ -25,7 +25,6 @@ FLUSH_S = 30.0
 
 def create(backend_options, _process_group_options):
     """Creates the backend of a new group. torch.distributed calls it on every rank of the group."""
-    _refuse_other_devices(sys._getframe(1))
     o = backend_options
     _record.group_is_made(o.group_rank, o.group_size, is_default=not o.global_ranks_in_group)
     backend = _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout, beside=_default_backend())
@@ -34,31 +33,29 @@ def create(backend_options, _process_group_options):
     return backend
 
 
-def _refuse_other_devices(caller):
-    """Raises ValueError for "cuda:netsum" and the like.
+class Devices(list):
+    """The types of the devices whose tensors groups take: those of the CPU and of accelerators.
 
-    torch.distributed does not tell a backend its devices: they are in a variable of the function that calls create().
+    PyTorch reads it for each group, and an accelerator's package may have been imported since netsum.torch was.
     """
-    config = caller.f_locals.get("backend_config")
-    if not isinstance(config, dist.distributed_c10d.BackendConfig):
-        return
-    for device, backend in config.get_device_backend_map().items():
-        if backend == "netsum" and device != "cpu":
-            raise ValueError(
-                f'"{device}:netsum": netsum works on tensors of the CPU. Use "cpu:netsum,{device}:nccl", where netsum\'s '
-                "plug-in of NCCL sums CUDA tensors in the network (docs/programs.md), or copy the tensors to the CPU"
-            )
+
+    def __iter__(self):
+        accelerator = torch.accelerator.current_accelerator(check_available=False)
+        return iter(dict.fromkeys(["cpu", "cuda", *([accelerator.type] if accelerator else [])]))
 
 
 def backend_of(group):
     """Returns the netsum backend of a group (None: the default group). Raises ValueError if it has none."""
     group = group if group is not None else dist.distributed_c10d._get_default_group()
-    backend = group._get_backend(torch.device("cpu"))
-    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a checking layer around every backend.
-    backend = getattr(backend, "wrapped_pg", backend)
-    if not isinstance(backend, ProcessGroupNetsum):
-        raise ValueError(f"the group's CPU backend is {backend.name()!r}, not netsum")
-    return backend
+    names = {}
+    for device in group._device_types:
+        backend = group._get_backend(device)
+        # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a checking layer around every backend.
+        backend = getattr(backend, "wrapped_pg", backend)
+        if isinstance(backend, ProcessGroupNetsum):
+            return backend
+        names[device.type] = backend.name()
+    raise ValueError(f"the group's backends are {names}, none of them netsum")
 
 
 def _default_backend():
@@ -78,6 +75,7 @@ def _make(store, rank, size, name, timeout, beside=None):
     keys = OwnKeysStore("netsum", store)
     store = _rendezvous.fresh_store(keys, rank, size, timeout)
     with _rendezvous.sharing_errors(store, rank, size):
+        staging = _settings.staging_bytes()
         agreement, address = _rendezvous.meet(store, rank, size, name, timeout, beside.rank() if beside else None)
         hosts = _rendezvous.connect_hosts(store, rank, size, timeout, address)
         options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout, address)
@@ -92,6 +90,7 @@ def _make(store, rank, size, name, timeout, beside=None):
             store=store,
             beside=late,
         )
+    backend.set_staging_limit(staging)
     _rendezvous.delete_keys(keys, hosts)
     _leave_at_exit()
     if rank == 0:

@@ -17,6 +17,14 @@ def from_environment(environ=os.environ):
     return _C.Settings(lambda name: environ.get(name, ""), int(local_rank))
 
 
+def staging_bytes(environ=os.environ):
+    """Returns NETSUM_STAGING_MIB in bytes: how much of an accelerator's tensors a group has in the host's memory at a time."""
+    text = environ.get("NETSUM_STAGING_MIB", "").strip() or "256"
+    if not text.isdigit() or not 1 <= int(text) <= 1 << 20:
+        raise ValueError(f'NETSUM_STAGING_MIB="{text}": must be a whole number from 1 to {1 << 20}')
+    return int(text) << 20
+
+
 def record_path(environ=os.environ):
     """Returns the prefix of the files to which NETSUM_RECORD records (docs/emulation.md), or "" if it is not set."""
     return environ.get("NETSUM_RECORD", "")

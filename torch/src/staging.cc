@@ -1,0 +1,175 @@
+#include "torch/src/staging.h"
+
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "torch/src/log.h"
+
+namespace netsum::torch_backend {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Polled: a wait in the device's library has no deadline.
+constexpr std::chrono::microseconds kPoll{50};
+constexpr int kQuickPolls = 20;
+
+constexpr size_t kSmallestBlock = size_t{64} << 10;
+constexpr size_t kLargeBlocks = size_t{1} << 20;
+
+size_t block_size(size_t bytes) {
+  if (bytes < kLargeBlocks) return std::bit_ceil(std::max(bytes, kSmallestBlock));
+  return (bytes + kLargeBlocks - 1) / kLargeBlocks * kLargeBlocks;
+}
+
+Status check(const Patience& patience, const std::string& what) {
+  if (patience.abandoned()) return {ErrorCode::kAborted, "the process group was shut down before " + what};
+  if (Clock::now() < patience.deadline) return {};
+  return {ErrorCode::kTimeout,
+          "the deadline passed before " + what +
+              ": look for work on the device that does not end, or pass a longer timeout"};
+}
+
+bool have_passed(const std::vector<EventPtr>& events) {
+  return std::all_of(events.begin(), events.end(), [](const EventPtr& event) { return event->query(); });
+}
+
+}  // namespace
+
+bool is_accelerator(const c10::Device& device) {
+  return !device.is_cpu() && at::accelerator::isAccelerator(device.type());
+}
+
+EventPtr record_event(const c10::Stream& stream) {
+  auto event = std::make_shared<c10::Event>(stream.device_type());
+  event->record(stream);
+  return event;
+}
+
+Status status_of_device(const c10::Device& device) {
+  std::string text;
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    text = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    text = error.what();
+  }
+  return {ErrorCode::kAborted, device.str() + " reports: " + text +
+                                   " (look for the operation that failed on the device before this call)"};
+}
+
+Status wait_for(const c10::Event& event, const c10::Device& device, const Patience& patience) {
+  for (int polls = 0; !event.query(); ++polls) {
+    if (Status status = check(patience, device.str() + " had done what comes before the call in its streams");
+        !status.ok())
+      return status;
+    polls < kQuickPolls ? std::this_thread::yield() : std::this_thread::sleep_for(kPoll);
+  }
+  return {};
+}
+
+// --- Memory -----------------------------------------------------------------------------------------------------
+
+at::Tensor StagingPool::allocate(size_t bytes) {
+  const auto options = at::TensorOptions().dtype(at::kByte);
+  const auto size = static_cast<int64_t>(bytes);
+  if (!is_pinned()) return at::empty({size}, options);
+  try {
+    return at::empty({size}, options.pinned_memory(true));
+  } catch (const c10::Error& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      pageable_ = true;
+    }
+    log(LogLevel::kWarning,
+        std::string("tensors of the accelerator are staged in pageable memory, which is slower, because no "
+                    "more memory can be pinned: ") +
+            error.what_without_backtrace());
+    return at::empty({size}, options);
+  }
+}
+
+bool StagingPool::is_pinned() const {
+  const std::lock_guard lock(mutex_);
+  return !pageable_;
+}
+
+// With the lock. The smallest free block that fits, unless it is much larger.
+at::Tensor StagingPool::find(size_t bytes) {
+  auto best = free_.end();
+  for (auto one = free_.begin(); one != free_.end(); ++one) {
+    const size_t size = one->memory.nbytes();
+    if (size < bytes || size > 2 * bytes + kSmallestBlock ||
+        (best != free_.end() && size >= best->memory.nbytes()))
+      continue;
+    if (have_passed(one->events)) best = one;
+  }
+  if (best == free_.end()) return {};
+  at::Tensor memory = std::move(best->memory);
+  free_.erase(best);
+  return memory;
+}
+
+Status StagingPool::take(size_t bytes, const Patience& patience, std::unique_ptr<Block>* block) {
+  const size_t size = block_size(bytes);
+  at::Tensor memory;
+  std::unique_lock lock(mutex_);
+  while (!(memory = find(size)).defined()) {
+    // Frees what is not wanted, and waits for what is not yet free.
+    if (total_ + size > limit_) {
+      std::erase_if(free_, [&](const Free& one) {
+        if (total_ + size <= limit_ || !have_passed(one.events)) return false;
+        total_ -= one.memory.nbytes();
+        return true;
+      });
+    }
+    if (total_ + size <= limit_ || total_ == 0) {
+      total_ += size;
+      lock.unlock();
+      try {
+        memory = allocate(size);
+      } catch (...) {
+        lock.lock();
+        total_ -= size;
+        throw;
+      }
+      lock.lock();
+      break;
+    }
+    if (Status status = check(patience, "earlier calls had freed memory for staging"); !status.ok())
+      return status;
+    given_back_.wait_for(lock, 4 * kPoll);
+  }
+  lock.unlock();
+  *block = std::make_unique<Block>(shared_from_this(), std::move(memory));
+  return {};
+}
+
+void StagingPool::give_back(at::Tensor memory, std::vector<EventPtr> events) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back({std::move(memory), std::move(events)});
+  given_back_.notify_all();
+}
+
+// --- Devices ----------------------------------------------------------------------------------------------------
+
+Lane::Lane(const c10::Device& of, size_t staging_limit)
+    : device(of),
+      guard(of.type()),
+      in(guard.getStreamFromGlobalPool(of, /*isHighPriority=*/true)),
+      out(guard.getStreamFromGlobalPool(of, /*isHighPriority=*/true)),
+      pool(std::make_shared<StagingPool>(staging_limit)) {}
+
+void Arrival::block_current_stream() const {
+  if (event_) event_->block(lane_->guard.getStream(lane_->device));
+}
+
+}  // namespace netsum::torch_backend
