@@ -48,8 +48,15 @@ std::function<void()> end(const FuturePtr& future, c10::IValue value,
   std::remove_reference_t<decltype((*future).*member(Callbacks{}))> callbacks;
   std::vector<c10::Event> events;
   if (const LanePtr& lane = arrival.lane()) {
-    events.emplace_back(lane->device.type());
-    events.back().record(lane->out);
+    try {
+      events.emplace_back(lane->device.type());
+      events.back().record(lane->out);
+    } catch (const std::exception&) {  // the device has failed since the copies
+      events.clear();
+      storages.clear();
+      value = {};
+      error = std::current_exception();
+    }
   }
   {
     const std::lock_guard lock((*future).*member(Mutex{}));

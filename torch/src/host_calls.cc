@@ -197,12 +197,15 @@ WorkPtr ProcessGroupNetsum::run_on_hosts(const Call& call, HostCall hosted) {
     start();
     return work;
   }
+  context_->work_began();
+  const std::shared_ptr<void> in_flight(nullptr, [context = context_](void*) { context->work_ended(); });
   submissions_.begin({.stage = staging_of(&work->buffers(), options_->timeout),
-                      .submit = start,
-                      .refuse = [work, context = context_](const Status& status) {
-                        work->refuse(status);
-                        context->fail(status);
-                      }});
+                      .submit = [start, in_flight] { start(); },
+                      .refuse =
+                          [work, context = context_](const Status& status) {
+                            work->refuse(status);
+                            context->fail(status);
+                          }});
   return work;
 }
 

@@ -121,11 +121,13 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
     group_->interrupted(id_.to_string(), exception);
   };
   const auto deadline = wait_deadline(timeout);
-  torch_backend::wait_until(deadline, on_interrupt, [this](milliseconds slice) {
+  const bool submitted = torch_backend::wait_until(deadline, on_interrupt, [this](milliseconds slice) {
     std::unique_lock lock(mutex_);
     return cv_.wait_for(lock, slice, [this] { return submitted_ || completed_; });
   });
-  for (const netsum::Work& operation : operations_) {
+  // Later the operations do not change.
+  for (size_t i = 0; submitted && i < operations_.size(); ++i) {
+    const netsum::Work& operation = operations_[i];
     torch_backend::wait_until(deadline, on_interrupt, [&operation](milliseconds slice) {
       (void)operation.wait(slice);
       return operation.done();
