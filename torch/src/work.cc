@@ -121,10 +121,11 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
     group_->interrupted(id_.to_string(), exception);
   };
   const auto deadline = wait_deadline(timeout);
-  const bool submitted = torch_backend::wait_until(deadline, on_interrupt, [this](milliseconds slice) {
-    std::unique_lock lock(mutex_);
-    return cv_.wait_for(lock, slice, [this] { return submitted_ || completed_; });
-  });
+  const bool submitted =
+      submitted_ || torch_backend::wait_until(deadline, on_interrupt, [this](milliseconds slice) {
+        std::unique_lock lock(mutex_);
+        return cv_.wait_for(lock, slice, [this] { return submitted_ || completed_; });
+      });
   // Later the operations do not change.
   for (size_t i = 0; submitted && i < operations_.size(); ++i) {
     const netsum::Work& operation = operations_[i];

@@ -103,7 +103,7 @@ class CollectiveWork : public c10d::Work {
   const std::optional<c10::Device> device_;
   Arrival arrival_;  // set before the work is completed
   std::vector<netsum::Work> operations_;
-  bool submitted_ = false;  // and operations_ is set; guarded by mutex_
+  std::atomic<bool> submitted_ = false;  // and operations_ does not change any more
   std::mutex
       ending_mutex_;  // operations may end on the engine thread or, when refused, on that of the caller
   // The following four are guarded by ending_mutex_, the first three until no operations are left.
