@@ -319,7 +319,7 @@ void WorkerCore::collect_from(Stripe* stripe, int64_t now_us, const Stripe::Limi
     uint8_t* frame = &frames_[outbox_.size() * frame_stride_];
     const uint32_t size = stripe->next_packet(now_us, frame, limits);
     if (size == 0) return;
-    if (paced) pacer_->sent(size + overhead);
+    if (paced) pacer_->sent(now_us, size + overhead);
     outbox_.push_back({frame, size, address});
   }
 }

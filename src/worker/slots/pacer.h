@@ -22,8 +22,11 @@ class Pacer {
     const int64_t missing = static_cast<int64_t>(bytes) * kByte - tokens_;
     return missing <= 0 ? now_us : now_us + (missing + rate_ - 1) / rate_;
   }
-  // They leave now, which ready_us() has allowed.
-  void sent(uint64_t bytes) { tokens_ -= static_cast<int64_t>(bytes) * kByte; }
+  // They leave at `now_us`, which ready_us() has allowed.
+  void sent(int64_t now_us, uint64_t bytes) {
+    refill(now_us);
+    tokens_ -= static_cast<int64_t>(bytes) * kByte;
+  }
 
  private:
   // Tokens are in 1e-6 bytes: bytes per second times microseconds.

@@ -15,18 +15,18 @@ namespace {
 TEST(Pacer, StartsFullAndRefillsAtTheRate) {
   Pacer pacer(1'000'000, 3000);  // a byte per microsecond
   EXPECT_EQ(pacer.ready_us(50, 3000), 50);
-  pacer.sent(3000);
+  pacer.sent(50, 3000);
   EXPECT_EQ(pacer.ready_us(50, 1500), 1550);
   EXPECT_EQ(pacer.ready_us(1549, 1500), 1550);
   EXPECT_EQ(pacer.ready_us(1550, 1500), 1550);
-  pacer.sent(1500);
+  pacer.sent(1550, 1500);
   EXPECT_EQ(pacer.ready_us(1000, 1), 1001) << "a clock that steps back gives no tokens";
 }
 
 TEST(Pacer, AnIdleBucketHoldsNoMoreThanTheBurst) {
   Pacer pacer(50'000'000'000, 3000);
   EXPECT_EQ(pacer.ready_us(INT64_MAX / 2, 3000), INT64_MAX / 2);
-  pacer.sent(3000);
+  pacer.sent(INT64_MAX / 2, 3000);
   EXPECT_GT(pacer.ready_us(INT64_MAX / 2, 1), INT64_MAX / 2);
 }
 
@@ -46,7 +46,7 @@ TEST(Pacer, RandomSendersObeyTheEnvelope) {
       if (i > 200 && rng.chance(0.02)) now_us += static_cast<int64_t>(rng.below(1'000'000));
       const uint64_t bytes = 1 + rng.below(1500);
       now_us = pacer.ready_us(now_us, bytes);
-      pacer.sent(bytes);
+      pacer.sent(now_us, bytes);
       log.push_back({now_us * 1000, bytes});
     }
     // B(rate) is the maximum over tau of E(tau) - rate tau.
