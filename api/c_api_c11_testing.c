@@ -62,16 +62,21 @@ static const char* sum_several(netsum_comm* comm) {
   return NULL;
 }
 
+static void in_place_int64(int64_t* numbers, size_t count, netsum_tensor* tensor,
+                           netsum_all_reduce_options* options) {
+  memset(tensor, 0, sizeof *tensor);
+  tensor->input = tensor->output = numbers;
+  tensor->count = count;
+  memset(options, 0, sizeof *options);
+  options->struct_size = sizeof *options;
+  options->type = NETSUM_INT64;
+}
+
 static const char* sum_with_options(netsum_comm* comm) {
   int64_t numbers[2] = {-7, 1LL << 40};
   netsum_tensor tensor;
-  memset(&tensor, 0, sizeof tensor);
-  tensor.input = tensor.output = numbers;
-  tensor.count = 2;
   netsum_all_reduce_options options;
-  memset(&options, 0, sizeof options);
-  options.struct_size = sizeof options;
-  options.type = NETSUM_INT64;
+  in_place_int64(numbers, 2, &tensor, &options);
   options.timeout_ms = 20000;
   netsum_work* work = NULL;
   REQUIRE(netsum_all_reduce_tensors(comm, &tensor, 1, &options, &work) == NETSUM_OK);
@@ -152,13 +157,8 @@ static void note_delivered(void* user_data, size_t delivered) {
 static const char* sum_piecewise(netsum_comm* comm) {
   int64_t numbers[2] = {3, 0};
   netsum_tensor tensor;
-  memset(&tensor, 0, sizeof tensor);
-  tensor.input = tensor.output = numbers;
-  tensor.count = 2;
   netsum_all_reduce_options options;
-  memset(&options, 0, sizeof options);
-  options.struct_size = sizeof options;
-  options.type = NETSUM_INT64;
+  in_place_int64(numbers, 2, &tensor, &options);
   size_t delivered = 0;
   REQUIRE(netsum_watermarks_make(0, note_delivered, &delivered, &options.watermarks) == NETSUM_OK);
   netsum_work* work = NULL;

@@ -11,28 +11,10 @@ namespace netsum {
 
 namespace {
 
-constexpr int64_t kBinNs = 1'000'000;
-
 std::optional<Address> own_shard_of(const WorkerOptions& options) {
   for (const StripeOptions& stripe : options.stripes)
     if (stripe.local) return stripe.address;
   return std::nullopt;
-}
-
-const Address& other_end(const OutPacket& packet) {
-  return packet.to;
-}
-const Address& other_end(const InPacket& packet) {
-  return packet.from;
-}
-
-template <typename Packet>
-void add_to_meter(int64_t now_us, std::span<const Packet> packets, uint64_t overhead,
-                  const std::optional<Address>& own_shard, bursts::Meter* meter) {
-  uint64_t bytes = 0;
-  for (const Packet& packet : packets)
-    if (!own_shard || !(other_end(packet) == *own_shard)) bytes += packet.size + overhead;
-  if (bytes > 0) meter->add(now_us * 1000, bytes);
 }
 
 }  // namespace
@@ -43,16 +25,17 @@ NetworkCore::NetworkCore(std::unique_ptr<PacketIo> io, const WorkerOptions& opti
       worker_(options),
       overhead_(static_cast<uint64_t>(wire::overhead_bytes(options.stripes.front().address.family))),
       own_shard_(own_shard_of(options)),
-      sent_(link_bytes_per_s, kBinNs),
-      received_meter_(link_bytes_per_s, kBinNs) {}
+      sent_(link_bytes_per_s, bursts::Meter::kLiveBinNs),
+      received_meter_(link_bytes_per_s, bursts::Meter::kLiveBinNs) {}
 
 void NetworkCore::poll() {
   received_count_ = io_->receive(received_);
 }
 
 bool NetworkCore::advance(int64_t now_us) {
-  add_to_meter(now_us, std::span<const InPacket>(received_).first(received_count_), overhead_, own_shard_,
-               &received_meter_);
+  received_meter_.add_packets(
+      now_us, std::span<const InPacket>(received_).first(received_count_), overhead_,
+      [this](const InPacket& packet) { return !own_shard_ || !(packet.from == *own_shard_); });
   for (size_t i = 0; i < received_count_; ++i) worker_.on_packet(now_us, received_[i]);
   return std::exchange(received_count_, 0) > 0;
 }
@@ -61,7 +44,8 @@ bool NetworkCore::send(int64_t now_us) {
   const std::span<const OutPacket> due = worker_.collect(now_us);
   if (due.empty()) return false;
   io_->send(due);
-  add_to_meter(now_us, due, overhead_, own_shard_, &sent_);
+  sent_.add_packets(now_us, due, overhead_,
+                    [this](const OutPacket& packet) { return !own_shard_ || !(packet.to == *own_shard_); });
   return true;
 }
 

@@ -27,14 +27,12 @@ namespace netsum {
 
 // One endpoint, its slots and its counters.
 struct Endpoint {
-  static constexpr int64_t kBinNs = 1'000'000;
-
   // `bytes_per_s`: this endpoint's part of the port's link; 0: unknown.
   Endpoint(size_t port_index, uint64_t bytes_per_s, FaultyIo io_with_faults,
            const AggregatorCore::Limits& limits)
       : port(port_index),
-        received(bytes_per_s, kBinNs),
-        sent(bytes_per_s, kBinNs),
+        received(bytes_per_s, bursts::Meter::kLiveBinNs),
+        sent(bytes_per_s, bursts::Meter::kLiveBinNs),
         io(std::move(io_with_faults.io)),
         overhead(static_cast<uint64_t>(wire::overhead_bytes(io->local_address().family))),
         faults(io_with_faults.faults),

@@ -22,7 +22,8 @@ class Meter {
   static constexpr size_t kBinBuckets = 24;
   static constexpr uint64_t bin_bound(size_t bucket) { return uint64_t{1024} << bucket; }
 
-  static constexpr int64_t kLongBin = 10;  // bins
+  static constexpr int64_t kLiveBinNs = 1'000'000;  // of what add_to() adds up
+  static constexpr int64_t kLongBin = 10;           // bins
   // The rates are the multiples of a 16th of `bytes_per_s`; 0: it is not known, so there are no backlogs. `bin_ns` > 0.
   Meter(uint64_t bytes_per_s, int64_t bin_ns) : bytes_per_s_(bytes_per_s), bin_ns_(bin_ns) {}
 
@@ -38,15 +39,20 @@ class Meter {
     bytes_.add(bytes);
   }
 
-  // The same of packets that came or left at once, with `overhead` bytes around each.
-  template <typename Packets>
-  void add_packets(int64_t at_us, const Packets& packets, uint64_t overhead) {
-    uint64_t bytes = packets.size() * overhead;
-    for (const auto& packet : packets) bytes += packet.size;
+  // The same of those packets, of what came or left at once, for which counts(packet), with `overhead` bytes around each.
+  template <typename Packets, typename Counts>
+  void add_packets(int64_t at_us, const Packets& packets, uint64_t overhead, const Counts& counts) {
+    uint64_t bytes = 0;
+    for (const auto& packet : packets)
+      if (counts(packet)) bytes += packet.size + overhead;
     if (bytes > 0) add(at_us * 1000, bytes);
   }
+  template <typename Packets>
+  void add_packets(int64_t at_us, const Packets& packets, uint64_t overhead) {
+    add_packets(at_us, packets, overhead, [](const auto&) { return true; });
+  }
 
-  // Any thread. To what other meters have of the same link, with bins of a millisecond: sums are upper bounds.
+  // Any thread. To what other meters have of the same link, with bins of kLiveBinNs: sums are upper bounds.
   void add_to(Bursts* all) const {
     if (bytes_per_s_ > 0) all->backlog_bytes.resize(kRates);
     for (size_t i = 0; i < all->backlog_bytes.size(); ++i) all->backlog_bytes[i] += backlog(i);
