@@ -88,7 +88,13 @@ def run_all_outcomes(function, *, world_size=WORLD_SIZE, backend="netsum", timeo
             sender.close()
             started.append(_Rank(process, receiver, pathlib.Path(folder, f"stacks-{rank}")))
         deadline = time.monotonic() + DEADLINE_S
-        return [_collect(rank, started, deadline) for rank in started]
+        for rank in started:
+            rank.receiver.poll(max(0.0, deadline - time.monotonic()))
+        # Told before any is killed: a rank may end because another is killed.
+        hung = [rank for rank in started if not rank.receiver.poll(0)]
+        _dump_stacks(hung)
+        why = f"the rank had not ended after {DEADLINE_S} s and was killed"
+        return [_killed(rank, why) if rank in hung else _collect(rank) for rank in started]
 
 
 def assert_no_threads():
@@ -134,32 +140,35 @@ def _rank_main(function, rank, world_size, backend, timeout_s, env, folder, send
         dist.destroy_process_group()
 
 
-def _collect(rank, started, deadline):
+def _collect(rank):
+    """The outcome of a rank that has sent it, or is dead."""
     process, outcome = rank.process, None
-    with rank.receiver, contextlib.suppress(EOFError):  # the end of the pipe: the rank is dead or about to be
-        if rank.receiver.poll(max(0.0, deadline - time.monotonic())):
-            outcome = pickle.loads(rank.receiver.recv_bytes())
-        else:
-            return _killed(rank, started, f"the rank had not ended after {DEADLINE_S} s and was killed")
+    with rank.receiver, contextlib.suppress(EOFError):
+        outcome = pickle.loads(rank.receiver.recv_bytes())
     process.join(EXIT_DEADLINE_S)
     if process.is_alive():
-        return _killed(rank, started, "the rank did not exit after its work was done")
+        _dump_stacks([rank])
+        return _killed(rank, "the rank did not exit after its work was done")
     outcome = outcome or Outcome(error="the rank died", error_type="Died")
     outcome.exit_code = process.exitcode
     return outcome
 
 
-def _killed(rank, started, why):
-    """Kills the rank; the reason gets its stacks. Those of the others are taken now, too: they go on when this one is dead."""
-    for one in started:
-        if one.process.is_alive() and one.stacks.exists() and not one.stacks.stat().st_size:
-            os.kill(one.process.pid, signal.SIGUSR1)
-    end = time.monotonic() + STACKS_DEADLINE_S
-    while not (stacks := _written(rank.stacks)) and rank.process.is_alive() and time.monotonic() < end:
-        time.sleep(0.1)
+def _killed(rank, why):
     rank.process.kill()
     rank.process.join()
-    return Outcome(error=f"{why}\n{stacks or 'It has not written its stacks.'}", error_type="Hung")
+    rank.receiver.close()
+    return Outcome(error=f"{why}\n{_written(rank.stacks) or 'It has not written its stacks.'}", error_type="Hung")
+
+
+def _dump_stacks(stuck):
+    """Has these ranks write their stacks, and waits for it."""
+    for rank in stuck:
+        if rank.process.is_alive() and rank.stacks.exists():
+            os.kill(rank.process.pid, signal.SIGUSR1)
+    end = time.monotonic() + STACKS_DEADLINE_S
+    while time.monotonic() < end and not all(_written(r.stacks) for r in stuck if r.process.is_alive()):
+        time.sleep(0.1)
 
 
 def _written(path):

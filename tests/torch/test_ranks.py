@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 
 def test_a_rank_that_hangs_shows_where(monkeypatch):
-    monkeypatch.setattr(ranks, "DEADLINE_S", 3)
+    monkeypatch.setattr(ranks, "DEADLINE_S", 6)
 
     def sleep_for_ever():
         threading.Thread(target=dist.barrier, daemon=True).start()
