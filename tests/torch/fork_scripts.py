@@ -16,6 +16,7 @@ import sys
 import time
 
 import netsum.torch  # noqa: F401
+import torch._dynamo  # by optimizers and DistributedDataParallel: seconds
 import torch.distributed
 
 import torch  # noqa: F401
