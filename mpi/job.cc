@@ -45,7 +45,7 @@ netsum_comm* netsum_mpi_join(const netsum_mpi_rendezvous* rendezvous, const char
     options.default_prefix = "mpi";
     options.plugin_settings = settings;
     options.timeout_ms = timeout_ms;
-    options.on_warning = [warn = rendezvous->warn](const std::string& text) { warn(text.c_str()); };
+    options.on_warning = [warn = rendezvous->warn](const std::string& warning) { warn(warning.c_str()); };
     const netsum::Joined joined = netsum::join(place, options);
     write_text(joined.text, text, text_bytes);
     return joined.comm;

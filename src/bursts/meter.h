@@ -82,9 +82,12 @@ class Meter {
   void add_to_queues(int64_t passed, uint64_t bytes) {
     const double drained = static_cast<double>(bytes_per_s_) / (1e9 * kRates) * static_cast<double>(passed);
     const auto arrived = static_cast<double>(bytes);
+    bool more = false;
     for (size_t i = 0; i < kRates; ++i) {
       queue_[i] = std::max(0.0, queue_[i] - drained * static_cast<double>(i + 1)) + arrived;
+      more |= queue_[i] > most_[i];
     }
+    if (!more) return;
     for (size_t i = 0; i < kRates; ++i) {
       if (queue_[i] <= most_[i]) continue;
       most_[i] = queue_[i];

@@ -3,6 +3,7 @@
 #define NETSUM_SRC_NET_ADDRESS_H_
 
 #include <array>
+#include <bit>
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -21,6 +22,13 @@ struct Address {
   uint8_t family = 0;            // 4, 6, or 0: none
 
   auto operator<=>(const Address&) const = default;
+  bool operator==(
+      const Address& other) const {  // without a call of memcmp: engines compare the address of each packet
+    const auto ours = std::bit_cast<std::array<uint64_t, 2>>(ip);
+    const auto theirs = std::bit_cast<std::array<uint64_t, 2>>(other.ip);
+    return port == other.port && ours[0] == theirs[0] && ours[1] == theirs[1] && scope == other.scope &&
+           family == other.family;
+  }
   bool valid() const { return family != 0; }
   bool is_loopback() const;
   bool is_wildcard() const;
