@@ -116,7 +116,7 @@ void expect_sums(int rank, int world_size, Communicator& communicator, size_t co
 
 class AnySpread : public testing::TestWithParam<Spread> {};
 
-INSTANTIATE_TEST_SUITE_P(CommunicatorTest, AnySpread,
+INSTANTIATE_TEST_SUITE_P(Places, AnySpread,
                          testing::Values(Spread::kApart, Spread::kOneHost, Spread::kTwoHosts),
                          [](const testing::TestParamInfo<Spread>& spread) {
                            return spread.param == Spread::kApart     ? "Apart"

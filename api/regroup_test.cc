@@ -56,7 +56,7 @@ class AnyPlace : public testing::TestWithParam<Place> {
   CommunicatorOptions options_;
 };
 
-INSTANTIATE_TEST_SUITE_P(RegroupTest, AnyPlace,
+INSTANTIATE_TEST_SUITE_P(Places, AnyPlace,
                          testing::Values(Place::kAggregator, Place::kAggregators, Place::kEmbedded,
                                          Place::kSharedMemory, Place::kTwoHosts, Place::kPlanned));
 

@@ -149,7 +149,7 @@ void expect_ok(const Work& work) {
 }
 
 class WatermarksTest : public ::testing::TestWithParam<Place> {};
-INSTANTIATE_TEST_SUITE_P(Everywhere, WatermarksTest,
+INSTANTIATE_TEST_SUITE_P(Places, WatermarksTest,
                          testing::Values(Place::kShards, Place::kLossyShards, Place::kAggregators,
                                          Place::kHierarchy, Place::kOneHost, Place::kTwoHosts,
                                          Place::kFailover),

@@ -100,6 +100,7 @@ if(NETSUM_BUILD_TESTS)
   add_library(netsum_test_main STATIC ${PROJECT_SOURCE_DIR}/tests/main.cc ${PROJECT_SOURCE_DIR}/tests/source_folder.cc)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/source_folder.cc PROPERTIES
     COMPILE_DEFINITIONS NETSUM_SOURCE_FOLDER="${PROJECT_SOURCE_DIR}")
+  target_include_directories(netsum_test_main PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(netsum_test_main PRIVATE netsum_flags PUBLIC GTest::gmock)
 endif()
 
@@ -142,7 +143,8 @@ function(netsum_test name)
     if(ARG_BUSY)
       target_compile_options(${ARG_BINARY} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
     else()
-      target_compile_options(${ARG_BINARY} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0> -pthread ${netsum_precompile_flags})
+      target_compile_options(${ARG_BINARY} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0> -pthread ${netsum_precompile_flags}
+        -Wno-dangling-else)  # of GoogleTest's macros: from a precompiled header they are not of a system header
       target_precompile_headers(${ARG_BINARY} REUSE_FROM netsum_test_headers)
     endif()
     set_target_properties(${ARG_BINARY} PROPERTIES NETSUM_BUSY ${ARG_BUSY})

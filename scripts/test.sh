@@ -14,7 +14,7 @@ ctest_which=(--label-exclude '^soak$')
 # Runs of pytest. The tests of the package fork their ranks, which is not safe in a process with threads, such as
 # the workers of pytest-xdist: they are several processes of pytest instead, which take about as long as each other. The files of
 # `failure_tests` and `error_tests` mostly wait, for deadlines and for processes to start.
-command_tests=(-n "$((2 * jobs))" scripts tests/mutation tests/cli)  # half of their time they wait
+command_tests=(-n "$((5 * jobs / 2))" scripts tests/mutation tests/cli)  # more than half of their time they wait
 link_tests=(-n "$jobs" tests/cli)  # those that are marked as measuring rates of links
 torch_tests=(tests/torch)
 training_tests=(tests/torch/test_{advice,compress,compress_gather,control,local_updates,one_bit_adam,overlap,priority,training}.py)
