@@ -42,18 +42,18 @@ class Waves:
     ahead, and the next step is again at half weight (None: never). Random numbers and the buffers of layers such as batch
     norm belong to each replica.
 
-    model: on the CPU. Load a checkpoint into it and into the optimizer before. optimizer: of torch.optim, for parameters of
-    `model`, except LBFGS; with `separable=True`, another one whose state belongs to single parameters. A scheduler may change its
-    settings: a batch has those of its call of step().
-    hook(ddp): returns (state, communication hook) for each replica. before_step(model): called with each replica when its
-    gradients are the mean, for example to clip them. ddp_options: of DistributedDataParallel. timeout_s: how long to wait for the
-    other wave; None: the timeout of the group, and 10 s.
-
-    Memory: two replicas with optimizer states, three gradients, and the activations of one pass. at_once: how many passes the
-    processors compute in the time of one. If it is above 1, a wave begins before the other one has ended, where the activations
-    of both together are least if both are equally fast. memory_bytes: the limit for all of this, however fast they are. A limit
-    that is too small for one pass at a time is a ValueError on all ranks, of the first batch. Later batches must not be larger.
-    `plan`, after the first batch, has the offset and the bytes.
+    model: on the CPU. Load a checkpoint into it and into the optimizer before.
+    optimizer: of torch.optim, for parameters of `model`, except LBFGS; with `separable=True`, another one whose state belongs to
+        single parameters. A scheduler may change its settings: a batch has those of its call of step().
+    hook: hook(ddp) returns (state, communication hook) for each replica.
+    before_step: called with each replica when its gradients are the mean, for example to clip them.
+    ddp_options: of DistributedDataParallel.
+    timeout_s: how long to wait for the other wave; None: the timeout of the group, and 10 s.
+    at_once: how many passes the processors compute in the time of one. If it is above 1, a wave begins before the other one has
+        ended, where the activations of both together are least if both are equally fast.
+    memory_bytes: the limit of memory: two replicas with optimizer states, three gradients, and the activations of one pass,
+        however fast they are. A limit that is too small for one pass at a time is a ValueError on all ranks, of the first batch.
+        Later batches must not be larger. `plan`, after the first batch, has the offset and the bytes.
 
     An error in one replica's thread ends both, and the sums of both on all ranks. step(), synchronize() and mean() raise it; that of
     a sum is a netsum.torch.Error over netsum, and a RuntimeError over Gloo.
