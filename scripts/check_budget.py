@@ -23,9 +23,9 @@ PAGE_LINES = 250
 # Longer: the protocol; commands, settings and methods that are looked up; the tutorial with all that it prints; tables that programs write.
 LONG_PAGES = {
     "docs/command.md": 260,
-    "docs/pytorch.md": 394,
-    "docs/results.md": 348,
-    "docs/tutorial.md": 561,
+    "docs/pytorch.md": 382,
+    "docs/results.md": 370,
+    "docs/tutorial.md": 558,
     "wire/PROTOCOL.md": 401,
 }
 # Words of German sentences in English, and metaphors (CONTRIBUTING.md, Prose).

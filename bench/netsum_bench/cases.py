@@ -10,7 +10,19 @@ import dataclasses
 import functools
 import os
 
-from netsum_bench.labs import commands, groups, jobs, profile, racks, schedules, slow_link, sparse, training, trees
+from netsum_bench.labs import (
+    commands,
+    groups,
+    jobs,
+    profile,
+    racks,
+    schedules,
+    serving,
+    slow_link,
+    sparse,
+    training,
+    trees,
+)
 from netsum_bench.runner import Case
 from netsum_bench.sparse_inputs import DENSITIES, OVERLAPS, SELECTIONS, UNITS
 from netsum_bench.systems import COMPRESSED, SYSTEMS
@@ -586,6 +598,22 @@ IN_ORDER = [
         tables={"schedules": schedules.table},
         needs=("netsum", "root", "package"),
         only_full=True,
+    ),
+    Case(
+        "serving",
+        "How long does a request to a class-parallel server take?",
+        serving.serving,
+        axes(network=list(serving.NETWORKS), requests=200, rounds=5, system=list(serving.SETTINGS)),
+        place=("network",),
+        minutes=5,
+        help={"network": "on which the ranks are", "requests": "of each kind, in each round"},
+        adapt=lambda turn: None if (turn["network"], turn["system"]) == ("host", "netsum-shards") else turn,
+        shows="p50_ms",
+        unit="ms (p50)",
+        key=("network", "system"),
+        quick=axes(requests=50, rounds=1),
+        tables={"serving": serving.TIMES, "serving:bytes": serving.bytes_table},
+        needs=("netsum", "root", "package"),
     ),
     Case(
         "groups",

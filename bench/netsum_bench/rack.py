@@ -134,11 +134,14 @@ class Rack(Place):
         links = self.status()["links"]
         return sum(link["packets_passed"] for link in links), sum(link["packets_lost"] for link in links)
 
-    def bucket_bytes(self, node):
-        """Bytes that have left each token bucket of a node: they count segmented sends with all their headers."""
+    def buckets(self, node):
+        """Bytes and packets that have left each token bucket of a node: they count segmented sends with all their headers."""
         space = f"netsum-{self.name}-{node}"
         listed = subprocess.run(["tc", "-n", space, "-s", "-j", "qdisc", "show"], capture_output=True, check=True)
-        return {q["dev"]: q["bytes"] for q in json.loads(listed.stdout) if q["kind"] == "tbf"}
+        return {q["dev"]: q for q in json.loads(listed.stdout) if q["kind"] == "tbf"}
+
+    def bucket_bytes(self, node):
+        return {device: bucket["bytes"] for device, bucket in self.buckets(node).items()}
 
     def all_link_bytes(self):
         """Bytes that each host's link has carried so far, {"w0": {"in": ..., "out": ...}, "s0-p1": ...}, if links have

@@ -6,7 +6,7 @@ import pytest
 from bench_harness import namespaces, needs_package, needs_root, run_bench
 from netsum_bench import records
 from netsum_bench.cases import CASES
-from netsum_bench.labs import jobs, racks, schedules, sparse, training, trees
+from netsum_bench.labs import jobs, racks, schedules, serving, sparse, training, trees
 from netsum_bench.tables import racks as tables
 
 soak = pytest.mark.soak
@@ -314,3 +314,24 @@ def test_a_budget_that_is_spent_on_the_way(tmp_path):
     names = [(one["system"], one["seed"]) for one in rest["left_out"]]
     assert names == [("netsum-sparse", 1), ("netsum", 2), ("netsum-sparse", 2)]
     assert "3 of 4 left out" in said and "seed 2: 1 systems" in said
+
+
+@soak
+@needs_root
+def test_serving(tmp_path):
+    """In the rack and over links with a delay: rank 0 sends the input once, and requests that are in flight together take less time."""
+    flags = ("--network", "rack,delay", "--system", "netsum,gloo,base", "--requests", 40, "--rounds", 1)
+    found, _, said = measured(tmp_path, "serving", *flags)
+    assert [(r["network"], r["system"]) for r in found] == [
+        (network, system) for network in ("rack", "delay") for system in ("netsum", "gloo", "base")
+    ]
+    assert all(0 < r["p50_ms"] <= r["p99_ms"] for r in found)
+    by = {(r["network"], r["system"]): r for r in found}
+    for system in ("netsum", "gloo"):
+        assert by["rack", system]["bytes_out"] > by["rack", system]["input_bytes"] == 256
+        assert by["rack", system]["bytes_in"] > by["rack", system]["score_bytes"] == 40
+        assert by["delay", system]["p50_ms"] > 4, "two links there, two back"
+        assert by["delay", system]["pipelined_per_s"] > by["delay", system]["one_by_one_per_s"]
+    assert set(by["rack", "gloo"]["settings"].values()) <= set(serving.SETTINGS["gloo"])
+    assert "| 1 ms | netsum, daemon |" in said
+    assert not [line for line in namespaces().splitlines() if line.startswith(("netsum-v", "delayed-"))]

@@ -4,7 +4,7 @@ import pytest
 from bench_harness import cells, rows_of
 from netsum_bench import report
 from netsum_bench.cases import CASES
-from netsum_bench.labs import commands, schedules, training, trees
+from netsum_bench.labs import commands, schedules, serving, training, trees
 from netsum_bench.tables import controller, micro, racks
 from netsum_bench.tables.columns import (
     FAILURES,
@@ -399,6 +399,42 @@ def test_microbenchmarks_have_a_table_each():
     assert "| scan /4 | 1.00 | 8.0 |" in micro.TABLES["kernels"](found)
     assert "| sum | 1400 | 300 (290 - 310) |" in micro.TABLES["xdp"](found)
     assert micro.TABLES["planner"](found) == report.NOTHING
+
+
+def test_requests_of_a_server_have_times_and_bytes():
+    def of(number, system, p50_ms, one_by_one, pipelined, **more):
+        rates = {"one_by_one_per_s": one_by_one, "pipelined_per_s": pipelined}
+        sizes = {"input_bytes": 256, "score_bytes": 40}
+        return {
+            "network": "rack",
+            "system": system,
+            "round": number,
+            "p50_ms": p50_ms,
+            "p99_ms": 9.0,
+            **rates,
+            **sizes,
+            **more,
+        }
+
+    settings = {"settings": {"one by one": "messages, 2 threads", "pipelined": "collectives, 8 threads"}}
+    found = [
+        of(0, "gloo", 5.0, 100.0, 200.0, **settings),
+        of(0, "netsum", 2.0, 200.0, 300.0, bytes_out=404.0, packets_out=2.0, bytes_in=114.0, packets_in=1.0),
+        of(1, "netsum", 4.0, 100.0, 400.0),
+    ]
+    netsum, gloo = map(cells, serving.TIMES(found).splitlines()[2:])
+    assert netsum == [
+        "100 Mbit/s",
+        "netsum, daemon in the switch",
+        "3.00 (2.00 - 4.00)",
+        "9.0 (9.0 - 9.0)",
+        *netsum[4:],
+    ]
+    assert netsum[4:] == ["350 (300 - 400)", "2.75 (1.50 - 4.00)", ""]
+    assert gloo[6] == "one by one: messages, 2 threads; pipelined: collectives, 8 threads"
+    out, back = map(cells, serving.bytes_table(found).splitlines()[2:])
+    assert out[1:] == ["out", "256", "404", "256", "148", "2.0"]
+    assert back[1:] == ["in", "40", "114", "40", "74", "1.0"]
 
 
 @pytest.mark.parametrize("name", list(CASES))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Network namespaces whose links have a delay, without sch_netem, for the time of a command (root).
 
-  python delayed_links.py --hosts 5 --delay 1 -- python serving.py bench digits --netns delayed-{rank} --master 10.78.0.1:29500
+  python delayed_links.py --hosts 2 --delay 1 -- ip netns exec delayed-0 ping -c 3 10.78.0.2
 
 Host N has the address 10.78.0.N+1 and the namespace delayed-N. Host HOSTS, whose link has no delay, is the place of an aggregator in
 the switch; --aggregator starts one there, and sets NETSUM_AGGREGATOR. Packets pass through this process, in the order of their time.

@@ -10,6 +10,7 @@ import concurrent.futures
 import contextlib
 import datetime
 import queue
+import sys
 import threading
 import time
 
@@ -28,6 +29,10 @@ NOTHING, STOP = 0, -1  # in place of the number of images
 
 class Full(RuntimeError):
     """As many images wait as may."""
+
+
+class FrontLost(RuntimeError):
+    """Rank 0 is lost, and with it the store where the others would meet."""
 
 
 def join(backend, rank, ranks, master):
@@ -77,18 +82,27 @@ class Member:
             part[:count, : len(self.groups[group])] = self.run_group(group, images)
         return part
 
+    def broadcast(self, message):
+        return dist.broadcast(message, 0, async_op=True)
+
+    def gather(self, part, parts=None):
+        return dist.gather(part, parts, 0, group=self.gathers, async_op=True)
+
     def regroup(self):
         """With the ranks that are left; spares take over. Returns the lost ranks."""
         import netsum.torch
 
         size = dist.get_world_size()
-        members = netsum.torch.regroup(
-            gather_s=GATHER_S if self.rank == 0 else FRONT_S,
-            timeout_s=10.0,
-            min_members=1 if size <= 2 else max(2, size // 2),
-        )
+        try:
+            members = netsum.torch.regroup(
+                gather_s=GATHER_S if self.rank == 0 else FRONT_S,
+                timeout_s=10.0,
+                min_members=1 if size <= 2 else max(2, size // 2),
+            )
+        except (dist.DistNetworkError, dist.DistStoreError) as error:
+            raise FrontLost(f"rank 0, which takes the requests, is lost: {error}; start all ranks again") from error
         if members[0] != 0:
-            raise RuntimeError("the ranks have regrouped without rank 0, which takes the requests")
+            raise FrontLost("the ranks have regrouped without rank 0, which takes the requests; start all ranks again")
         owner = [members.index(rank) if rank in members else None for rank in self.owner]
         idle = [rank for rank in range(len(members)) if rank not in owner]
         self.owner = [rank if rank is not None or not idle else idle.pop(0) for rank in owner]
@@ -119,7 +133,7 @@ class Subnet(Member):
                     self._post(posted)
                 if count > 0:
                     part = self.computed(message)
-                    sent.append((part, dist.gather(part, None, 0, group=self.gathers, async_op=True)))
+                    sent.append((part, self.gather(part)))
                     if len(sent) > DEPTH:
                         sent.popleft()[1].wait()
             for _, work in sent:
@@ -130,7 +144,7 @@ class Subnet(Member):
 
     def _post(self, posted):
         message = self.message()
-        posted.append((message, dist.broadcast(message, 0, async_op=True)))
+        posted.append((message, self.broadcast(message)))
 
 
 class Request:
@@ -189,8 +203,8 @@ class Front(Member):
                 try:
                     self._send_until_loss()
                     return
-                except dist.DistError:
-                    self._broken.set()
+                except dist.DistError as error:
+                    self._lost(error)
                 if self._stopping.is_set():
                     return
                 self._recover()
@@ -237,14 +251,19 @@ class Front(Member):
         for index, request in enumerate(requests):
             message[1 + index * self.pixels : 1 + (index + 1) * self.pixels] = request.image.reshape(-1)
         try:
-            works.append(dist.broadcast(message, 0, async_op=True))
+            works.append(self.broadcast(message))
             if requests:
                 part = self.computed(message)
                 parts = [torch.zeros_like(part) for _ in range(dist.get_world_size())]
-                works.append(dist.gather(part, parts, 0, group=self.gathers, async_op=True))
+                works.append(self.gather(part, parts))
         finally:
             # Also if a call has failed: the other thread then finds out, and gives the requests back.
             self._works.put((requests, works, parts, message, len(works) == (2 if requests else 1)))
+
+    def _lost(self, error):
+        if not self._broken.is_set():
+            self._broken.set()
+            print(f"serving: the ranks regroup: {error}", file=sys.stderr, flush=True)
 
     def _recover(self):
         """After the loss of a rank: waits for the other thread, regroups, and continues."""
@@ -263,7 +282,8 @@ class Front(Member):
                 for work in works:
                     work.wait()
                 lost = not started
-            except dist.DistError:
+            except dist.DistError as error:
+                self._lost(error)
                 lost = True
             if lost:
                 self._broken.set()

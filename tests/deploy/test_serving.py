@@ -1,6 +1,10 @@
 """Class-parallel serving of examples/serving: groups, pruning, requests that are refused, and a rank that dies under load."""
 
+import argparse
+import asyncio
+import collections
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -12,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 
+import aiohttp
 import pytest
 import serving
 import subnets
@@ -23,6 +28,8 @@ SCRIPT = pathlib.Path(serving.__file__)
 START_S = 120
 CALL_S = 30
 GONE_S = 15
+QUEUE = 64
+BURST = 1000
 torch.set_num_threads(1)  # on few cores, which the ranks share
 
 
@@ -102,12 +109,14 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def server(folder, tmp_path):
-    log = tmp_path / "log"
+@contextlib.contextmanager
+def serve(folder, log, *flags, **environment):
+    """Yields the process, the URL and the processes of the ranks. All of them must end in order, unless the rank of the
+    requests has been killed."""
+    command = [sys.executable, SCRIPT, "serve", folder, "--listen", "127.0.0.1:0", "--queue", str(QUEUE), *flags]
     with log.open("w") as output:
-        command = [sys.executable, SCRIPT, "serve", folder, "--listen", "127.0.0.1:0", "--spares", "1", "--queue", "64"]
-        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
         end = time.monotonic() + START_S
         while not (ready := re.search(r"ready: (http\S+)/classify", log.read_text())):
@@ -122,8 +131,14 @@ def server(folder, tmp_path):
             process.wait(GONE_S)
         finally:
             process.kill()
-    assert process.returncode == 0, log.read_text()
     assert not [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
+
+
+@pytest.fixture
+def server(folder, tmp_path):
+    with serve(folder, tmp_path / "log", "--spares", "1") as found:
+        yield found
+    assert found[0].returncode == 0, (tmp_path / "log").read_text()
 
 
 def test_no_request_is_lost_when_a_rank_dies_and_the_spare_takes_over(folder, server):
@@ -159,6 +174,112 @@ def test_no_request_is_lost_when_a_rank_dies_and_the_spare_takes_over(folder, se
         time.sleep(0.05)
     assert json.loads(call(f"{url}/classify", body)[1])["missing"] == report["groups"][4]
     assert call(f"{url}/classify", b"{")[0] == 400
+
+
+def test_a_site_that_needs_few_classes_has_a_rank_for_each_of_their_groups(folder, tmp_path):
+    report = subnets.read_groups(folder)
+    first, second = report["groups"][1][1], report["groups"][3][0]
+    image = subnets.digits_data()["test"][0][0]
+    expected = serving.expected_scores(folder, report, image)
+    with serve(folder, tmp_path / "log", "--classes", f"{first},{second}") as (_, url, pids):
+        answer = json.loads(call(f"{url}/classify", json.dumps({"image": image.tolist()}).encode())[1])
+        metrics = call(f"{url}/metrics")[1]
+    assert len(pids) == 2
+    assert answer["complete"]
+    assert answer["missing"] == []
+    assert answer["scores"] == {str(one): pytest.approx(expected[one], abs=1e-4) for one in (first, second)}
+    assert int(answer["class"]) == max(first, second, key=expected.get)
+    assert "serving_missing_classes 0.0" in metrics
+
+
+def test_classes_that_cannot_be_served_are_refused(folder):
+    report = subnets.read_groups(folder)
+    assert serving.served(report, []) == dict(enumerate(report["groups"]))
+    assert serving.served(report, [report["groups"][2][0]]) == {2: report["groups"][2][:1]}
+    with pytest.raises(subnets.BadModel, match="no class 10; the model has 0 to 9"):
+        serving.served(report, [3, 10])
+    for text in ("", "3,", "three", "3;4"):
+        with pytest.raises(argparse.ArgumentTypeError, match="write numbers of classes"):
+            serving.class_list(text)
+
+
+async def burst(url, body, count):
+    """[(status, seconds to try again in, answer)] of requests at the same time, each on a connection of its own."""
+    limits = aiohttp.ClientTimeout(total=CALL_S)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=limits) as session:
+
+        async def one():
+            async with session.post(f"{url}/classify", data=body) as reply:
+                return reply.status, reply.headers.get("Retry-After"), await reply.json()
+
+        return await asyncio.gather(*(one() for _ in range(count)))
+
+
+def outcomes(url):
+    found = re.findall(r'serving_requests_total\{outcome="(\w+)"\} (\d+)', call(f"{url}/metrics")[1])
+    return collections.Counter({name: int(count) for name, count in found})
+
+
+@pytest.mark.soak
+def test_every_request_of_a_burst_is_answered_or_refused(folder, tmp_path):
+    """Also while a rank hangs. What the client counts, the server counts."""
+    body = json.dumps({"image": torch.rand(1, 8, 8).tolist()}).encode()
+    with serve(folder, tmp_path / "log", "--spares", "1", NETSUM_LIVENESS_TIMEOUT="60s") as (_, url, pids):
+        for hangs in (False, True):
+            before = outcomes(url)
+            if hangs:
+                os.kill(pids[3], signal.SIGSTOP)
+            try:
+                replies = asyncio.run(burst(url, body, BURST))
+            finally:
+                os.kill(pids[3], signal.SIGCONT)
+            kinds = collections.Counter()
+            for status, again, answer in replies:
+                assert (status, again) in ((200, None), (503, "1")), answer
+                kinds["overload" if status == 503 else "complete" if answer["complete"] else "incomplete"] += 1
+            assert kinds == outcomes(url) - before
+            assert kinds.total() == BURST
+            if hangs:
+                assert kinds["incomplete"] > 0
+                assert kinds["overload"] > 0
+            end = time.monotonic() + CALL_S
+            while call(f"{url}/classify", body)[0] == 503:
+                assert time.monotonic() < end
+        assert json.loads(call(f"{url}/classify", body)[1])["complete"]
+
+
+def test_without_the_rank_of_the_requests_clients_are_refused_and_the_others_end_with_an_error(folder, tmp_path):
+    log = tmp_path / "log"
+    body = json.dumps({"image": torch.rand(1, 8, 8).tolist()}).encode()
+    with serve(folder, log) as (process, url, pids):
+        assert call(f"{url}/classify", body)[0] == 200
+        os.kill(pids[0], signal.SIGKILL)
+        process.wait(GONE_S)
+        assert not [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
+        with pytest.raises(urllib.error.URLError, match="refused"):
+            call(f"{url}/classify", body)
+    assert process.returncode == 1
+    for rank in range(1, len(pids)):
+        assert f"serving: rank {rank} ends: rank 0, which takes the requests, is lost" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--queue", "0"], "--queue: '0' is not a whole number from 1 on"),
+        (["--batch", "-1"], "--batch: '-1' is not"),
+        (["--rank", "2"], "--rank: also give --ranks"),
+        (["--classes", "1,12"], "there is no class 12"),
+    ],
+)
+def test_wrong_options_are_refused(folder, capsys, monkeypatch, arguments, message):
+    monkeypatch.setattr(sys, "argv", ["serving.py", "serve", str(folder), *arguments])
+    try:
+        status = serving.main()
+    except SystemExit as ended:
+        status = ended.code
+    assert status == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_an_error(folder):
