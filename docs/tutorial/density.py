@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import os
 import time
 
 import netsum.torch
@@ -64,7 +65,12 @@ def parse_arguments():
     parser.add_argument(
         "--mode", choices=["auto", "on", "off"], default="auto", help="of netsum.torch.sparse_all_reduce()"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if "RANK" not in os.environ:
+        parser.error(
+            "RANK is not set: start a rank on each worker, by docs/tutorial/on_workers.sh tutorial python " + __file__
+        )
+    return options
 
 
 if __name__ == "__main__":

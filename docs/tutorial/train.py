@@ -5,6 +5,7 @@ torchrun starts it; or start one process for each rank, with RANK, WORLD_SIZE, M
 
 import argparse
 import importlib
+import os
 import pathlib
 import sys
 import time
@@ -85,7 +86,10 @@ def compressor(name):
     if not is_class:
         return name
     sys.path.insert(0, str(pathlib.Path(file).resolve().parent))
-    return getattr(importlib.import_module(pathlib.Path(file).stem), wanted)()
+    module = importlib.import_module(pathlib.Path(file).stem)
+    if not hasattr(module, wanted):
+        sys.exit(f"train.py: --compress {name}: {file} has no class {wanted}; write FILE:CLASS")
+    return getattr(module, wanted)()
 
 
 def parse_arguments():
@@ -105,6 +109,14 @@ def parse_arguments():
     file, is_class, _ = (options.compress or "").partition(":")
     if is_class and not pathlib.Path(file).is_file():
         parser.error(f"--compress {options.compress}: there is no {file}; FILE is a path from {pathlib.Path.cwd()}")
+    if options.curve and not options.curve.parent.is_dir():
+        parser.error(
+            f"--curve {options.curve}: there is no folder {options.curve.parent}: mkdir -p {options.curve.parent}"
+        )
+    if "RANK" not in os.environ:
+        parser.error(
+            "RANK is not set: start a process for each rank, by torchrun --standalone --nproc-per-node 2 " + __file__
+        )
     return options
 
 

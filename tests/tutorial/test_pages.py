@@ -129,6 +129,47 @@ def test_all_blocks_are_in_a_part():
     assert sum(len(list(blocks_of(part))) for _, _, part in parts) == len(list(blocks_of(text))) > len(parts)
 
 
+CLUSTER = "printf 'SwitchName=leaf0 Nodes=n[0-7]' > $TMP/cluster.conf; netsum place $TMP/cluster.conf --rates 100M"
+MISTAKES = {  # of each part the likeliest, and what the message must say
+    "1: without torchrun": (
+        "python docs/tutorial/train.py --backend gloo",
+        "RANK is not set: .* by torchrun --standalone",
+    ),
+    "1: no folder for the curve": ("python docs/tutorial/train.py --curve $TMP/no/a.txt", "mkdir -p .*/no"),
+    "1: no curve": ("python docs/tutorial/compare.py $TMP/a $TMP/b", "train with --curve first"),
+    "2: another name": ("netsum rack exec --name tutoral 0 -- true", "`netsum rack up` with --name tutoral"),
+    "2: a rate without unit": ("netsum rack up --name tutoral --rate 100", "expected e.g. 100mbit"),
+    "4: without the rack": ("docs/tutorial/on_workers.sh tutoral true", "`netsum rack up` with --name tutoral"),
+    "4: without the workers": (
+        "python docs/tutorial/density.py 1",
+        "RANK is not set: .* by docs/tutorial/on_workers.sh",
+    ),
+    "5: another file": ("RANK=0 python docs/tutorial/train.py --compress no.py:TopK8", "FILE is a path from"),
+    "6: no topology": ("netsum plan no.yaml", "give the path of a topology file"),
+    "6: too many ranks": (f"{CLUSTER} --ranks 9 --gradient 1MB", "free some, or use fewer ranks"),
+    "6: no size": (f"{CLUSTER} --ranks 6 --gradient 1.2XB", "expected a number with K, M, G"),
+}
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    # Those that load PyTorch take seconds.
+    [
+        pytest.param(name, marks=[pytest.mark.soak] * ("train.py" in of[0] or "density.py" in of[0]))
+        for name, of in MISTAKES.items()
+    ],
+)
+def test_a_mistake_gets_an_error_that_names_the_cure(mistake, tmp_path):
+    command, cure = MISTAKES[mistake]
+    if "netsum rack" in command + cure and os.geteuid() != 0:
+        pytest.skip("virtual racks need root")
+    with Shell(tmp_path) as shell:
+        printed, status = shell.run(f"TMP={tmp_path}; {command}")
+    assert status == 2, printed
+    assert re.search(cure, printed), printed
+    assert "Traceback" not in printed
+
+
 @pytest.mark.parametrize(
     ("before", "part"),
     [
