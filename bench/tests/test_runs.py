@@ -335,3 +335,13 @@ def test_serving(tmp_path):
     assert set(by["rack", "gloo"]["settings"].values()) <= set(serving.SETTINGS["gloo"])
     assert "| 1 ms | netsum, daemon |" in said
     assert not [line for line in namespaces().splitlines() if line.startswith(("netsum-v", "delayed-"))]
+
+
+@soak
+def test_serving_failures(tmp_path):
+    found, _, said = measured(tmp_path, "serving-failures", "--rounds", 1)
+    by = {r["event"]: r for r in found}
+    for event in ("killed", "hangs"):
+        assert by[event]["complete"] > 0 and by[event]["without_answer"] == 0
+    assert by["front"]["without_answer"] > 0 and by["front"]["left"] == 0
+    assert "| rank 0 is killed |" in said

@@ -1,15 +1,22 @@
 """Class-parallel serving of examples/serving: on one host, in a rack, and over links with a delay."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import threading
+import time
+import urllib.error
+import urllib.request
 
 from netsum_bench.machine import ROOT
 from netsum_bench.processes import PROBLEMS, Failed, running
 from netsum_bench.rack import Host, Place, Rack
-from netsum_bench.report import NOTHING, Table, markdown, median, range_text
+from netsum_bench.report import NOTHING, Table, markdown, median, range_text, ranges
 from netsum_bench.systems import TorchRanks
 
 SCRIPTS = ROOT / "examples/serving"
@@ -182,6 +189,96 @@ def serving(run, place, turns):
         yield measure
 
 
+# --- A rank that fails under load
+
+EVENTS = {
+    "killed": (3, signal.SIGKILL, "a rank is killed, a spare is there"),
+    "hangs": (3, signal.SIGSTOP, "a rank hangs, a spare is there"),
+    "front": (0, signal.SIGKILL, "rank 0 is killed"),
+}
+CLIENTS = 8
+CALL_S, GONE_S = 10, 30
+BEFORE_S, AFTER_S = 1.0, 5.0
+PAUSE_S = 0.05  # of a client whose connection is refused
+
+
+def call(url, body):
+    """What becomes of a request: "complete", "incomplete", the status of a refusal, or "no answer"."""
+    try:
+        with urllib.request.urlopen(url, body, timeout=CALL_S) as reply:
+            return "complete" if json.loads(reply.read())["complete"] else "incomplete"
+    except urllib.error.HTTPError as error:
+        return f"status {error.code}"
+    except OSError:
+        return "no answer"
+
+
+def client(url, body, ended):
+    """[(begun, ended, what became of it)] of requests one after the other."""
+    found = []
+    while not ended.is_set():
+        begun = time.monotonic()
+        outcome = call(url, body)
+        found.append((begun, time.monotonic(), outcome))
+        if outcome == "no answer":
+            ended.wait(PAUSE_S)
+    return found
+
+
+def under_load(process, ranks, url, body, event):
+    rank, number, _ = EVENTS[event]
+    ended = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+        clients = [pool.submit(client, url, body, ended) for _ in range(CLIENTS)]
+        try:
+            time.sleep(BEFORE_S)
+            failed = time.monotonic()
+            os.kill(ranks[rank], number)
+            if event == "front":
+                process.wait(GONE_S)
+            else:
+                time.sleep(AFTER_S)
+            over = time.monotonic()
+        finally:
+            ended.set()
+            if event == "hangs":
+                os.kill(ranks[rank], signal.SIGCONT)
+        requests = [request for one in clients for request in one.result(GONE_S)]
+    after = [request for request in requests if failed < request[1] <= over]
+    if not after:
+        raise Failed("no request has ended after the failure")
+    count = lambda outcome: sum(of == outcome for _, _, of in after)
+    record = {"longest_ms": 1e3 * max(end - begun for begun, end, _ in after), "without_answer": count("no answer")}
+    if event == "front":
+        return {**record, "ended_s": over - failed, "left": sum(os.path.exists(f"/proc/{pid}") for pid in ranks)}
+    incomplete = [end for _, end, outcome in after if outcome == "incomplete"]
+    record.update(incomplete=len(incomplete), complete=count("complete"), refused=count("status 503"))
+    return {**record, "whole_s": max(incomplete, default=failed) - failed}
+
+
+@contextlib.contextmanager
+def failures(run, place, turns):
+    """A server of the digits in five groups, with a spare, all on this machine, and 8 clients by HTTP, each with one request at a time.
+    A second later a rank fails. `longest_ms` is of the requests that end after that, `whole_s` until the last incomplete answer,
+    `ended_s` until all processes have ended because rank 0 is lost."""
+    prepare()
+    image = 0.5
+    for size in reversed(json.loads((FOLDER / "groups.json").read_text(encoding="utf-8"))["image"]):
+        image = [image] * size
+    body = json.dumps({"image": image}).encode()
+    command = [sys.executable, SCRIPTS / "serving.py", "serve", FOLDER, "--listen", "127.0.0.1:0", "--spares", 1]
+
+    def measure(turn):
+        with running(list(map(str, command)), "serving: ranks", "the server", end_s=GONE_S) as process:
+            ready = re.search(r"ready: (\S+)", process.stdout.readline())
+            if not ready:
+                raise Failed("the server did not become ready")
+            ranks = [int(pid) for pid in process.first_line.split("processes")[1].split()]
+            return under_load(process, ranks, ready.group(1), body, turn["event"])
+
+    yield measure
+
+
 # --- Tables
 
 
@@ -244,3 +341,19 @@ def bytes_table(records):
             rows.append([text, way, found[0][asked], *numbers, f"{packets:.1f}"])
     headings = ["rank 0's link in the rack", "way", "input, or 4 x classes", "bytes", "payload", "headers", "packets"]
     return markdown(headings, rows, 2) if rows else NOTHING
+
+
+FAILURES = Table(
+    ("event",),
+    [
+        ("8 clients", lambda row: EVENTS[row["event"]][2]),
+        ("longest request, ms", ranges("longest_ms")),
+        ("answers incomplete", ranges("incomplete")),
+        ("until the last of them, s", ranges("whole_s", "{:.2f}")),
+        ("without answer", ranges("without_answer")),
+        ("until all ranks have ended, s", ranges("ended_s", "{:.2f}")),
+        ("ranks left", ranges("left")),
+    ],
+    wanted=lambda row: row.values("longest_ms"),
+    order=lambda row: list(EVENTS).index(row["event"]),
+)
