@@ -25,7 +25,7 @@ LONG_PAGES = {
     "docs/command.md": 252,
     "docs/pytorch.md": 374,
     "docs/results.md": 375,
-    "docs/tutorial.md": 555,
+    "docs/tutorial.md": 554,
     "wire/PROTOCOL.md": 401,
 }
 # Words of German sentences in English, and metaphors (CONTRIBUTING.md, Prose).
