@@ -25,6 +25,9 @@ import socket
 import sys
 import time
 
+# Before PyTorch is loaded: ranks print what a lost connection means, instead of its stack traces.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
 import pattern
 import subnets
 import torch.distributed as dist
@@ -33,7 +36,7 @@ import torch
 
 LIMIT_S = 0.8  # of a request; then its answer is incomplete
 BODY_BYTES = 4 << 20
-EXIT_S = 10
+EXIT_S = 20
 
 
 def free_port():

@@ -27,7 +27,7 @@ from torch import nn
 SCRIPT = pathlib.Path(serving.__file__)
 START_S = 120
 CALL_S = 30
-GONE_S = 15
+GONE_S = 30
 QUEUE = 64
 BURST = 1000
 torch.set_num_threads(1)  # on few cores, which the ranks share
