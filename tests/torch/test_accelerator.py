@@ -168,7 +168,7 @@ def bits(tensor):
     return tensor.view(torch.uint8).tolist() if tensor.numel() else []
 
 
-def compare_with_cpu(devices, dtypes):
+def compare_with_cpu(devices, dtypes, env=None):
     """Every collective, where rank r has tensors on devices[r]."""
 
     def on_rank(rank):
@@ -181,7 +181,7 @@ def compare_with_cpu(devices, dtypes):
         dist.barrier()
         return netsum.torch.describe()
 
-    return run(on_rank, world_size=len(devices))
+    return run(on_rank, world_size=len(devices), env=env)
 
 
 def test_collectives_have_the_bits_of_the_cpu():

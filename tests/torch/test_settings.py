@@ -49,9 +49,9 @@ def test_each_process_of_a_host_has_its_own_metrics():
         _settings.from_environment({**environ, "LOCAL_RANK": "1"})
 
 
-def test_staging_memory():
-    assert _settings.staging_bytes({}) == 256 << 20
-    assert _settings.staging_bytes({"NETSUM_STAGING_MIB": " 8 "}) == 8 << 20
-    for wrong in ("0", "-1", "8MiB", "1.5", "99999999"):
-        with pytest.raises(ValueError, match=f'NETSUM_STAGING_MIB="{wrong}": must be a whole number'):
-            _settings.staging_bytes({"NETSUM_STAGING_MIB": wrong})
+def test_staging_limits():
+    assert _settings.staging_limits({}) == (256 << 20, 1 << 20)
+    assert _settings.staging_limits({"NETSUM_STAGING_MIB": " 8 ", "NETSUM_STAGING_SEGMENT_KIB": "0"}) == (8 << 20, 0)
+    for name, wrong in [("MIB", one) for one in ("0", "-1", "8MiB", "1.5", "99999999")] + [("SEGMENT_KIB", "-1")]:
+        with pytest.raises(ValueError, match=f'NETSUM_STAGING_{name}="{wrong}": must be a whole number'):
+            _settings.staging_limits({f"NETSUM_STAGING_{name}": wrong})

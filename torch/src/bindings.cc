@@ -424,7 +424,12 @@ void bind_process_group(py::module_& module) {
           py::call_guard<py::gil_scoped_release>())
       .def("error", &error_of)
       .def_property("global_ranks", &ProcessGroupNetsum::global_ranks, &ProcessGroupNetsum::set_global_ranks)
-      .def("set_staging_limit", &ProcessGroupNetsum::set_staging_limit, py::arg("bytes"))
+      .def(
+          "set_staging_limits",
+          [](ProcessGroupNetsum& group, size_t pool, size_t segment) {
+            group.set_staging_limits({.pool = pool, .segment = segment});
+          },
+          py::arg("pool"), py::arg("segment"))
       .def_property_readonly("job", &ProcessGroupNetsum::job)
       .def_property_readonly("sums_only", &ProcessGroupNetsum::sums_only)
       .def_property_readonly("metrics_address",

@@ -9,6 +9,8 @@
 #include <sstream>
 #include <utility>
 
+#include "netsum/late_join.h"
+
 namespace netsum::torch_backend {
 namespace {
 
@@ -35,7 +37,7 @@ bool is_plain(const at::Tensor& tensor) {
 }
 
 // The memory of a tensor is the range from its first to its last element, so interleaved tensors overlap, too.
-bool Buffers::results_overlap() const {
+bool Buffers::results_overlap(bool with_inputs) const {
   struct Region {
     uintptr_t begin, end;
     bool written;
@@ -54,7 +56,8 @@ bool Buffers::results_overlap() const {
             [](const Region& a, const Region& b) { return a.begin < b.begin; });
   uintptr_t read_end = 0, written_end = 0;  // of the regions that begin before
   for (const Region& region : regions) {
-    if (region.begin < written_end || (region.written && region.begin < read_end)) return true;
+    if (region.begin < written_end && (with_inputs || region.written)) return true;
+    if (region.written && with_inputs && region.begin < read_end) return true;
     uintptr_t& end = region.written ? written_end : read_end;
     end = std::max(end, region.end);
   }
@@ -85,7 +88,7 @@ Status Buffers::prepare(std::optional<double> factor) {
     return {};
   }
   at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const bool overlap = results_overlap();
+  const bool overlap = results_overlap(/*with_inputs=*/true);
   for (Item& item : items_) {
     const bool scaled = item.reads && factor.has_value();
     if (!scaled && is_plain(item.tensor) && !item.overwritten && !(item.writes && overlap)) {
@@ -121,14 +124,21 @@ Status Buffers::leave_device(LanePtr lane) {
   return {};
 }
 
+size_t Buffers::staged_bytes() const {
+  size_t read = 0, written = 0;
+  for (const Item& item : items_) {
+    if (item.reads) read += item.tensor.nbytes();
+    if (item.writes) written += item.tensor.nbytes();
+  }
+  return std::max(read, written);
+}
+
 Status Buffers::stage_in(const Patience& patience) {
   constexpr size_t kAlignment = 64;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   size_t bytes = 0;
   for (const Item& item : items_) bytes += (item.tensor.nbytes() + kAlignment - 1) / kAlignment * kAlignment;
   if (Status status = lane_->pool->take(bytes, patience, &block_); !status.ok()) return status;
-  const c10::StreamGuard in_stream(lane_->in);
-  ready_->block(lane_->in);
   int64_t begin = 0;
   for (Item& item : items_) {
     const auto size = static_cast<int64_t>(item.tensor.nbytes());
@@ -136,8 +146,29 @@ Status Buffers::stage_in(const Patience& patience) {
         block_->memory().narrow(0, begin, size).view(item.tensor.scalar_type()).view(item.tensor.sizes());
     begin += (size + static_cast<int64_t>(kAlignment) - 1) / static_cast<int64_t>(kAlignment) *
              static_cast<int64_t>(kAlignment);
-    if (item.reads) item.buffer.copy_(item.tensor, /*non_blocking=*/true);
   }
+  // A smaller operation may wait for its input while it is submitted (watermarks.h). Results that overlap are written in order.
+  const bool by_segments =
+      segments_allowed_ && lane_->segment > 0 && staged_bytes() > std::max(lane_->segment, kLateBytes) &&
+      std::all_of(items_.begin(), items_.end(), [](const Item& item) { return is_plain(item.tensor); }) &&
+      !results_overlap(/*with_inputs=*/false);
+  if (by_segments) {
+    std::vector<Segments::Staged> tensors;
+    for (const Item& item : items_) {
+      const int64_t elements = item.tensor.numel();
+      if (elements == 0) continue;  // it has no address
+      tensors.push_back({.there = item.tensor.detach().view({elements}),
+                         .here = item.buffer.view({elements}),
+                         .reads = item.reads});
+    }
+    segments_ = std::make_shared<Segments>(lane_, block_, ready_, std::move(tensors), factor_,
+                                           /*reads_first=*/results_overlap(/*with_inputs=*/true));
+    return segments_->bring_first(patience);
+  }
+  const c10::StreamGuard in_stream(lane_->in);
+  ready_->block(lane_->in);
+  for (Item& item : items_)
+    if (item.reads) item.buffer.copy_(item.tensor, /*non_blocking=*/true);
   const EventPtr copied = record_event(lane_->in);
   block_->used_until(copied);
   if (Status status = wait_for(*copied, *device_, patience); !status.ok()) return status;
@@ -147,22 +178,45 @@ Status Buffers::stage_in(const Patience& patience) {
   return {};
 }
 
+std::shared_ptr<Watermarks> Buffers::watermarks(std::vector<BufferView> parts,
+                                                Watermarks::OnDelivered on_delivered) {
+  // What changes the results on the host comes after the end.
+  returns_segments_ = numerator_ == denominator_ && divisor_ == 1 && first_steps_.empty();
+  return segments_->begin(std::move(parts),
+                          returns_segments_ ? std::move(on_delivered) : Watermarks::OnDelivered());
+}
+
+void Buffers::copy_back(size_t delivered) {
+  if (returns_segments_) segments_->return_results(delivered);
+}
+
 void Buffers::copy_back() {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   for (const auto& step : first_steps_) step();
-  const c10::OptionalStreamGuard out_stream(lane_ ? std::optional(lane_->out) : std::nullopt);
-  for (Item& item : items_) {
-    if (!item.writes) continue;
-    if (numerator_ != denominator_) multiply(&item.buffer, numerator_, denominator_);
-    if (divisor_ != 1) item.buffer.div_(divisor_, "trunc");
-    if (!item.tensor.is_same(item.buffer)) item.tensor.copy_(item.buffer, /*non_blocking=*/lane_ != nullptr);
+  if (returns_segments_) {
+    segments_->return_all();
+  } else {
+    const c10::OptionalStreamGuard out_stream(lane_ ? std::optional(lane_->out) : std::nullopt);
+    for (Item& item : items_) {
+      if (!item.writes) continue;
+      if (numerator_ != denominator_) multiply(&item.buffer, numerator_, denominator_);
+      if (divisor_ != 1) item.buffer.div_(divisor_, "trunc");
+      if (!item.tensor.is_same(item.buffer))
+        item.tensor.copy_(item.buffer, /*non_blocking=*/lane_ != nullptr);
+    }
   }
-  if (lane_) {
-    const EventPtr copied = record_event(lane_->out);
-    block_->used_until(copied);
-    arrival_ = Arrival(lane_, copied);
-  }
+  if (lane_) note_arrival();
   if (last_step_) last_step_();
+}
+
+void Buffers::give_up() {
+  if (returns_segments_ && segments_) note_arrival();
+}
+
+void Buffers::note_arrival() {
+  const EventPtr copied = record_event(lane_->out);
+  block_->used_until(copied);
+  arrival_ = Arrival(lane_, copied);
 }
 
 }  // namespace netsum::torch_backend

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "netsum/status.h"
+#include "torch/src/segments.h"
 #include "torch/src/staging.h"
 
 namespace netsum::torch_backend {
@@ -25,7 +26,7 @@ bool is_plain(const at::Tensor& tensor);
 // there before the call, and overlapping results are written in the order in which they were added.
 //
 // Tensors of an accelerator get memory of the host, which stage_in() fills in a stream of its own; copy_back() then copies the
-// results to the device, in another one.
+// results to the device, in another one. Large ones are staged by segments where the call allows it.
 class Buffers {
  public:
   // Adds a tensor that this rank reads, writes, or does both with, and returns its index.
@@ -63,6 +64,9 @@ class Buffers {
     must_copy_back_ = true;
   }
 
+  // The call is one operation of the library, which can have watermarks.
+  void allow_segments() { segments_allowed_ = true; }
+
   // Makes the copies of tensors on the host. To be called once, when all tensors have been added. All inputs are multiplied by
   // `factor`, in copies. kInvalidArgument: a result has several elements at one place in memory (expand()), where only one fits,
   // or the tensors are on different devices.
@@ -73,8 +77,12 @@ class Buffers {
   // device(). The input is what is there when all has been done that is in the current stream now. To be called after prepare().
   // kUnsupported: the stream is being captured.
   Status leave_device(LanePtr lane);
-  // device(). Makes the buffers. Waits until the input is there.
+  // device(). Makes the buffers. Waits until the input is there, or the first segment of it.
   Status stage_in(const Patience& patience);
+  // After stage_in(), until clear(); null: the buffers are not staged by segments.
+  const std::shared_ptr<Segments>& segments() const { return segments_; }
+  // segments(). For the operation that uses `parts`: copy_back() need not wait for its end if on_delivered() is called.
+  std::shared_ptr<Watermarks> watermarks(std::vector<BufferView> parts, Watermarks::OnDelivered on_delivered);
 
   const std::byte* input(size_t index) const {
     return static_cast<const std::byte*>(items_[index].buffer.const_data_ptr());
@@ -95,12 +103,17 @@ class Buffers {
 
   bool must_copy_back() const { return must_copy_back_; }
   void copy_back();
-  // After copy_back(). Kept by clear().
+  // Copies the results below `delivered` back, of an operation that has watermarks().
+  void copy_back(size_t delivered);
+  // In place of copy_back(): the operation has failed, perhaps after some results have been copied back.
+  void give_up();
+  // After copy_back() or give_up(). Kept by clear().
   const Arrival& arrival() const { return arrival_; }
   // Forgets all tensors.
   void clear() {
     items_.clear();
     block_.reset();
+    segments_.reset();
     first_steps_.clear();
     last_step_ = nullptr;
   }
@@ -118,7 +131,10 @@ class Buffers {
     items_.push_back(std::move(item));
     return items_.size() - 1;
   }
-  bool results_overlap() const;
+  bool results_overlap(bool with_inputs) const;  // or only with each other
+  // The bytes that each of the operation's two directions has at least.
+  size_t staged_bytes() const;
+  void note_arrival();
 
   std::vector<Item> items_;
   Status check_devices();
@@ -133,7 +149,10 @@ class Buffers {
   std::optional<double> factor_;
   LanePtr lane_;
   EventPtr ready_;
-  std::unique_ptr<StagingPool::Block> block_;
+  std::shared_ptr<StagingPool::Block> block_;
+  bool segments_allowed_ = false;
+  bool returns_segments_ = false;  // copy_back(size_t) is called
+  std::shared_ptr<Segments> segments_;
   Arrival arrival_;
 };
 

@@ -200,7 +200,10 @@ WorkPtr ProcessGroupNetsum::run_on_hosts(const Call& call, HostCall hosted) {
   context_->work_began();
   const std::shared_ptr<void> in_flight(nullptr, [context = context_](void*) { context->work_ended(); });
   submissions_.begin({.stage = staging_of(&work->buffers(), options_->timeout),
-                      .submit = [start, in_flight] { start(); },
+                      .submit = [start, in_flight]() -> Submissions::Rest {
+                        start();
+                        return {};
+                      },
                       .refuse =
                           [work, context = context_](const Status& status) {
                             work->refuse(status);

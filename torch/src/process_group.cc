@@ -308,7 +308,7 @@ Status ProcessGroupNetsum::leave_device(Buffers* buffers) {
   {
     const std::lock_guard lock(mutex_);
     LanePtr& found = lanes_[device->str()];
-    if (!found) found = std::make_shared<Lane>(*device, staging_limit_);
+    if (!found) found = std::make_shared<Lane>(*device, staging_limits_);
     lane = found;
   }
   try {
@@ -364,7 +364,15 @@ WorkPtr ProcessGroupNetsum::submit(c10::intrusive_ptr<CollectiveWork> work, std:
   context_->work_began();
   try {
     submissions_.begin({.stage = staging_of(&work->buffers(), timeout),
-                        .submit = [this, work, submit = std::move(submit)] { follow(work, submit(*work)); },
+                        .submit = [this, work, timeout, submit = std::move(submit)]() -> Submissions::Rest {
+                          const std::shared_ptr<Segments> segments = work->buffers().segments();
+                          const auto deadline = wait_deadline(timeout);
+                          follow(work, submit(*work));
+                          if (!segments) return {};
+                          return [segments, deadline](const Submissions::Abandoned& abandoned) {
+                            segments->bring_rest({deadline, abandoned});
+                          };
+                        },
                         .refuse =
                             [work, inbox = completion_.inbox(), context = context_](const Status& status) {
                               work->refuse(status);
@@ -376,6 +384,32 @@ WorkPtr ProcessGroupNetsum::submit(c10::intrusive_ptr<CollectiveWork> work, std:
     throw;
   }
   return work;
+}
+
+std::shared_ptr<Watermarks> ProcessGroupNetsum::watermarks_of(CollectiveWork& work,
+                                                              std::vector<BufferView> parts) {
+  const auto started = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(&work);
+  return work.buffers().watermarks(
+      std::move(parts), [started, inbox = completion_.inbox()](size_t delivered) {
+        inbox->push([started, delivered] { started->copy_back_on_completion(delivered); });
+      });
+}
+
+ReduceOptions ProcessGroupNetsum::staged(CollectiveWork& work, const std::vector<TensorView>& views,
+                                         ReduceOptions options) {
+  if (!work.buffers().segments()) return options;
+  std::vector<BufferView> parts;
+  for (const TensorView& view : views)
+    parts.push_back(
+        {.input = view.input, .output = view.output, .bytes = view.count * size_of(options.type)});
+  options.watermarks = watermarks_of(work, std::move(parts));
+  return options;
+}
+
+CollectiveOptions ProcessGroupNetsum::staged(CollectiveWork& work, const std::vector<BufferView>& views,
+                                             CollectiveOptions options) {
+  if (work.buffers().segments()) options.watermarks = watermarks_of(work, views);
+  return options;
 }
 
 void ProcessGroupNetsum::follow(const c10::intrusive_ptr<CollectiveWork>& work,

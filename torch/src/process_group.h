@@ -84,9 +84,11 @@ class ProcessGroupNetsum : public c10d::Backend {
   };
   CallCounts calls() const;
 
-  // Bytes of the host's memory that calls in flight may have for the tensors of one accelerator (StagingPool). To be called before
-  // the first operation.
-  void set_staging_limit(size_t bytes) { staging_limit_ = bytes; }
+  // To be called before the first operation.
+  void set_staging_limits(const Lane::Limits& limits) {
+    staging_limits_ = limits;
+    if (getSize() == 1 || !communicator_) staging_limits_.segment = 0;  // nothing to overlap with
+  }
   // The accelerators whose tensors this rank has staged, and whether in pinned memory.
   std::vector<std::pair<std::string, bool>> staged_devices() const;
 
@@ -256,6 +258,11 @@ class ProcessGroupNetsum : public c10d::Backend {
   using Submit = std::function<std::vector<Work>(CollectiveWork&)>;
   c10::intrusive_ptr<c10d::Work> submit(c10::intrusive_ptr<CollectiveWork> work,
                                         std::chrono::milliseconds timeout, Submit submit);
+  // The options of the only operation of a call, with watermarks if its tensors are staged by segments.
+  ReduceOptions staged(CollectiveWork& work, const std::vector<TensorView>& views, ReduceOptions options);
+  CollectiveOptions staged(CollectiveWork& work, const std::vector<BufferView>& views,
+                           CollectiveOptions options);
+  std::shared_ptr<Watermarks> watermarks_of(CollectiveWork& work, std::vector<BufferView> parts);
   // Ends `work` when the operations have ended.
   void follow(const c10::intrusive_ptr<CollectiveWork>& work, const std::vector<Work>& operations);
   // The input is what is in the current stream of the buffers' device, if they have one, now.
@@ -291,7 +298,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   const bool without_network_;
   const pid_t process_ = getpid();
   int real_ranks_;
-  size_t staging_limit_ = 0;
+  Lane::Limits staging_limits_;
   std::atomic<uint64_t> sequence_{0};
   const std::shared_ptr<GroupContext> context_;
   CompletionThread completion_;

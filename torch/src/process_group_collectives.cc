@@ -123,6 +123,7 @@ WorkPtr ProcessGroupNetsum::all_reduce(const CommunicatorPtr& communicator, cons
   reduction.options.timeout = timeout_or_default(timeout);
   Buffers buffers;
   for (const at::Tensor& tensor : tensors) buffers.add_in_place(tensor);
+  buffers.allow_segments();
   auto work = begin(call, std::move(buffers), {tensors}, tensors, reduction);
   return submit(std::move(work), reduction.options.timeout, [=, this](CollectiveWork& started) {
     const Buffers& memory = started.buffers();
@@ -137,7 +138,8 @@ WorkPtr ProcessGroupNetsum::all_reduce(const CommunicatorPtr& communicator, cons
     if (std::all_of(views.begin(), views.end(), [](const TensorView& view) { return view.count == 0; }))
       return Works();
     record(started, program::Collective::kAllReduce, views, reduction.options);
-    return communicator ? Works{communicator->all_reduce(views, reduction.options)} : Works();
+    return communicator ? Works{communicator->all_reduce(views, staged(started, views, reduction.options))}
+                        : Works();
   });
 }
 
@@ -150,15 +152,16 @@ WorkPtr ProcessGroupNetsum::reduce(Tensors& tensors, const c10d::ReduceOptions& 
   const bool receives = root == getRank();
   Buffers buffers;
   const size_t index = receives ? buffers.add_in_place(tensors[0]) : buffers.add_input(tensors[0]);
+  buffers.allow_segments();
   auto work = begin(kReduce, std::move(buffers), {tensors}, tensors, *reduction);
   return submit(std::move(work), reduction->options.timeout,
                 [=, this, options = reduction->options](CollectiveWork& call) {
                   const Buffers& memory = call.buffers();
-                  const TensorView view{.input = memory.input(index),
-                                        .output = receives ? memory.output(index) : nullptr,
-                                        .count = memory.count(index)};
-                  record(call, program::Collective::kReduce, {&view, 1}, options, root);
-                  return comm ? Works{comm->reduce({&view, 1}, root, options)} : Works();
+                  const std::vector<TensorView> views{{.input = memory.input(index),
+                                                       .output = receives ? memory.output(index) : nullptr,
+                                                       .count = memory.count(index)}};
+                  record(call, program::Collective::kReduce, views, options, root);
+                  return comm ? Works{comm->reduce(views, root, staged(call, views, options))} : Works();
                 });
 }
 
@@ -180,6 +183,7 @@ WorkPtr ProcessGroupNetsum::reduce_scatter(Tensors& outputs, std::vector<Tensors
     parts.push_back(r == own ? add_pair(&buffers, inputs[0][r], outputs[0])
                              : Indices{.input = buffers.add_input(inputs[0][r])});
   }
+  buffers.allow_segments();
   auto work = begin(call, std::move(buffers), {outputs}, inputs[0], *reduction);
   return submit(std::move(work), reduction->options.timeout,
                 [=, this, options = reduction->options](CollectiveWork& started) {
@@ -192,7 +196,7 @@ WorkPtr ProcessGroupNetsum::reduce_scatter(Tensors& outputs, std::vector<Tensors
                   }
                   record(started, program::Collective::kReduceScatter, views, options);
                   if (!comm) take_own_part(views[own], memory.bytes(parts[own].output));
-                  return comm ? Works{comm->reduce_scatter(views, options)} : Works();
+                  return comm ? Works{comm->reduce_scatter(views, staged(started, views, options))} : Works();
                 });
 }
 
@@ -236,6 +240,7 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_flat(const CommunicatorPtr& communica
     buffers.add_input(inputs[i]);
     buffers.add_output(outputs[i]);
   }
+  if (inputs.size() == 1) buffers.allow_segments();
   auto work = begin(call, std::move(buffers), {outputs}, inputs, reduction);
   return submit(std::move(work), reduction.options.timeout, [=, this](CollectiveWork& started) {
     const Buffers& memory = started.buffers();
@@ -252,7 +257,7 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_flat(const CommunicatorPtr& communica
       }
       record(started, program::Collective::kReduceScatter, views, reduction.options);
       if (communicator)
-        operations.push_back(communicator->reduce_scatter(views, reduction.options));
+        operations.push_back(communicator->reduce_scatter(views, staged(started, views, reduction.options)));
       else
         take_own_part(views[static_cast<size_t>(getRank())], bytes);
     }
@@ -270,15 +275,16 @@ WorkPtr ProcessGroupNetsum::broadcast(Tensors& tensors, const c10d::BroadcastOpt
   const bool sends = root == getRank();
   Buffers buffers;
   const size_t index = sends ? buffers.add_input(tensors[0]) : buffers.add_output(tensors[0]);
+  buffers.allow_segments();
   auto work = begin(kBroadcast, std::move(buffers), {tensors}, tensors);
   const CollectiveOptions options = move_options(tensors[0], timeout_or_default(opts.timeout));
   return submit(std::move(work), options.timeout, [=, this](CollectiveWork& call) {
     const Buffers& memory = call.buffers();
-    const BufferView view{.input = sends ? memory.input(index) : nullptr,
-                          .output = sends ? nullptr : memory.output(index),
-                          .bytes = memory.bytes(index)};
-    record(call, program::Collective::kBroadcast, {&view, 1}, options.tag, root);
-    return comm ? Works{comm->broadcast({&view, 1}, root, options)} : Works();
+    const std::vector<BufferView> views{{.input = sends ? memory.input(index) : nullptr,
+                                         .output = sends ? nullptr : memory.output(index),
+                                         .bytes = memory.bytes(index)}};
+    record(call, program::Collective::kBroadcast, views, options.tag, root);
+    return comm ? Works{comm->broadcast(views, root, staged(call, views, options))} : Works();
   });
 }
 
@@ -322,6 +328,7 @@ WorkPtr ProcessGroupNetsum::all_gather_lists(const CommunicatorPtr& communicator
                                   : Indices{.output = buffers.add_output(outputs[i][r])});
     }
   }
+  if (inputs.size() == 1) buffers.allow_segments();
   auto work = begin(call, std::move(buffers), std::move(results), inputs);
   timeout = timeout_or_default(timeout);
   return submit(std::move(work), timeout, [=, this](CollectiveWork& started) {
@@ -337,7 +344,7 @@ WorkPtr ProcessGroupNetsum::all_gather_lists(const CommunicatorPtr& communicator
       const CollectiveOptions options = move_options(inputs[i], timeout);
       record(started, program::Collective::kAllGather, views, options.tag);
       if (communicator)
-        operations.push_back(communicator->all_gather(views, options));
+        operations.push_back(communicator->all_gather(views, staged(started, views, options)));
       else
         repeat_own_part(views, own);
     }
@@ -391,6 +398,7 @@ WorkPtr ProcessGroupNetsum::all_gather_flat(const CommunicatorPtr& communicator,
       pairs.push_back({read, buffers.add_output(output)});
     }
   }
+  if (inputs.size() == 1) buffers.allow_segments();
   auto work = begin(call, std::move(buffers), {outputs}, inputs);
   timeout = timeout_or_default(timeout);
   return submit(std::move(work), timeout, [=, this](CollectiveWork& started) {
@@ -406,7 +414,7 @@ WorkPtr ProcessGroupNetsum::all_gather_flat(const CommunicatorPtr& communicator,
       const CollectiveOptions options = move_options(inputs[i], timeout, tag);
       record(started, program::Collective::kAllGather, views, options.tag);
       if (communicator)
-        operations.push_back(communicator->all_gather(views, options));
+        operations.push_back(communicator->all_gather(views, staged(started, views, options)));
       else
         repeat_own_part(views, own);
     }
@@ -436,6 +444,7 @@ WorkPtr ProcessGroupNetsum::gather(std::vector<Tensors>& outputs, Tensors& input
   } else {
     parts[own].input = buffers.add_input(inputs[0]);
   }
+  buffers.allow_segments();
   auto work = begin(kGather, std::move(buffers), receives ? outputs : std::vector<Tensors>(), inputs);
   const CollectiveOptions options = move_options(inputs[0], timeout_or_default(opts.timeout));
   return submit(std::move(work), options.timeout,
@@ -450,7 +459,7 @@ WorkPtr ProcessGroupNetsum::gather(std::vector<Tensors>& outputs, Tensors& input
                   fill_parts_of_ghosts(&call, views);
                   record(call, program::Collective::kGather, views, options.tag, root);
                   if (!comm && receives) repeat_own_part(views, own);
-                  return comm ? Works{comm->gather(views, root, options)} : Works();
+                  return comm ? Works{comm->gather(views, root, staged(call, views, options))} : Works();
                 });
 }
 
@@ -476,6 +485,7 @@ WorkPtr ProcessGroupNetsum::scatter(Tensors& outputs, std::vector<Tensors>& inpu
   } else {
     parts[own].output = buffers.add_output(outputs[0]);
   }
+  buffers.allow_segments();
   auto work = begin(kScatter, std::move(buffers), {outputs}, sends ? inputs[0] : Tensors());
   const CollectiveOptions options = move_options(outputs[0], timeout_or_default(opts.timeout));
   return submit(std::move(work), options.timeout,
@@ -488,7 +498,7 @@ WorkPtr ProcessGroupNetsum::scatter(Tensors& outputs, std::vector<Tensors>& inpu
                                      .bytes = bytes});
                   }
                   record(call, program::Collective::kScatter, views, options.tag, root);
-                  return comm ? Works{comm->scatter(views, root, options)} : Works();
+                  return comm ? Works{comm->scatter(views, root, staged(call, views, options))} : Works();
                 });
 }
 

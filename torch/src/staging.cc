@@ -118,7 +118,7 @@ at::Tensor StagingPool::find(size_t bytes) {
   return memory;
 }
 
-Status StagingPool::take(size_t bytes, const Patience& patience, std::unique_ptr<Block>* block) {
+Status StagingPool::take(size_t bytes, const Patience& patience, std::shared_ptr<Block>* block) {
   const size_t size = block_size(bytes);
   at::Tensor memory;
   std::unique_lock lock(mutex_);
@@ -149,7 +149,7 @@ Status StagingPool::take(size_t bytes, const Patience& patience, std::unique_ptr
     given_back_.wait_for(lock, 4 * kPoll);
   }
   lock.unlock();
-  *block = std::make_unique<Block>(shared_from_this(), std::move(memory));
+  *block = std::make_shared<Block>(shared_from_this(), std::move(memory));
   return {};
 }
 
@@ -161,12 +161,13 @@ void StagingPool::give_back(at::Tensor memory, std::vector<EventPtr> events) {
 
 // --- Devices ----------------------------------------------------------------------------------------------------
 
-Lane::Lane(const c10::Device& of, size_t staging_limit)
+Lane::Lane(const c10::Device& of, const Limits& limits)
     : device(of),
       guard(of.type()),
       in(guard.getStreamFromGlobalPool(of, /*isHighPriority=*/true)),
       out(guard.getStreamFromGlobalPool(of, /*isHighPriority=*/true)),
-      pool(std::make_shared<StagingPool>(staging_limit)) {}
+      pool(std::make_shared<StagingPool>(limits.pool)),
+      segment(limits.segment) {}
 
 void Arrival::block_current_stream() const {
   if (event_) event_->block(lane_->guard.getStream(lane_->device));

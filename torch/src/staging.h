@@ -48,7 +48,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
  public:
   explicit StagingPool(size_t limit) : limit_(limit) {}
 
-  // Gives the memory back when it is destroyed. It is used again when the events have passed.
+  // Gives the memory back when it is destroyed. It is used again when the events have passed. Any thread.
   class Block {
    public:
     Block(std::shared_ptr<StagingPool> pool, at::Tensor memory)
@@ -58,16 +58,20 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
     Block& operator=(const Block&) = delete;
 
     const at::Tensor& memory() const { return memory_; }  // bytes
-    void used_until(EventPtr event) { events_.push_back(std::move(event)); }
+    void used_until(EventPtr event) {
+      const std::lock_guard lock(mutex_);
+      events_.push_back(std::move(event));
+    }
 
    private:
     const std::shared_ptr<StagingPool> pool_;
     at::Tensor memory_;
+    std::mutex mutex_;
     std::vector<EventPtr> events_;
   };
 
   // May wait for earlier calls to end.
-  Status take(size_t bytes, const Patience& patience, std::unique_ptr<Block>* block);
+  Status take(size_t bytes, const Patience& patience, std::shared_ptr<Block>* block);
 
   bool is_pinned() const;
 
@@ -91,12 +95,19 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
 
 // What a group has for one device.
 struct Lane {
-  Lane(const c10::Device& device, size_t staging_limit);
+  // How tensors are staged, in bytes.
+  struct Limits {
+    size_t pool = 0;     // of calls in flight
+    size_t segment = 0;  // 0: tensors are staged as a whole
+  };
+
+  Lane(const c10::Device& device, const Limits& limits);
 
   const c10::Device device;
   const c10::impl::VirtualGuardImpl guard;
   const c10::Stream in, out;  // of copies to and from the host
   const std::shared_ptr<StagingPool> pool;
+  const size_t segment;  // Limits
 };
 using LanePtr = std::shared_ptr<Lane>;
 

@@ -99,9 +99,11 @@ class Submissions::Thread {
   }
 
   static void carry_out(Group& group, const Call& call) {
+    const Abandoned abandoned = [&group] { return group.closed.load(); };
     Status status;
+    Rest rest;
     try {
-      if (call.stage) status = call.stage([&group] { return group.closed.load(); });
+      if (call.stage) status = call.stage(abandoned);
     } catch (const std::exception& error) {
       status = status_of(error);
     }
@@ -111,13 +113,14 @@ class Submissions::Thread {
         status = kClosed;
       } else {
         try {
-          call.submit();
+          rest = call.submit();
         } catch (const std::exception& error) {
           status = status_of(error);
         }
       }
     }
     if (!status.ok()) call.refuse(status);
+    if (rest) rest(abandoned);
   }
 
   std::mutex mutex_;

@@ -45,8 +45,17 @@ bool CollectiveWork::end_on_engine(const Status& status) {
     if (--operations_left_ > 0) return false;
   }
   // Waking the waiter here instead of on the completion thread saves a thread switch.
-  if (mismatch_.ok() && (error_ || !buffers_.must_copy_back())) finish_work();
+  if (mismatch_.ok() && (error_ ? !buffers_.segments() : !buffers_.must_copy_back())) finish_work();
   return true;
+}
+
+void CollectiveWork::copy_back_on_completion(size_t delivered) {
+  if (finished_) return;
+  try {
+    buffers_.copy_back(delivered);
+  } catch (const std::exception&) {
+    // The device goes on reporting it, at the end of the work, too.
+  }
 }
 
 void CollectiveWork::end_on_completion() {
@@ -54,7 +63,6 @@ void CollectiveWork::end_on_completion() {
     const std::string calls = group_->calls_at_mismatch(describe());
     error_ = std::make_exception_ptr(BackendError(
         id_.to_string(), Status(ErrorCode::kMismatch, mismatch_.message() + calls, mismatch_.rank())));
-    finish_work();
   } else if (!error_ && buffers_.must_copy_back()) {
     try {
       buffers_.copy_back();
@@ -63,11 +71,23 @@ void CollectiveWork::end_on_completion() {
       error_ = device_ ? std::make_exception_ptr(BackendError(id_.to_string(), status_of_device(*device_)))
                        : std::current_exception();
     }
+  }
+  if (!finished_) {
+    if (error_) give_up();
     finish_work();
   }
   buffers_.clear();
   group_->callbacks().push(std::move(callbacks_));
   group_->work_ended();
+}
+
+void CollectiveWork::give_up() {
+  try {
+    buffers_.give_up();
+    arrival_ = buffers_.arrival();
+  } catch (const std::exception&) {
+    // The device has failed: nothing is being copied any more.
+  }
 }
 
 // Under the lock, which wait() takes at its end: the work has ended when its future is done, and the future is done when wait()
@@ -139,6 +159,14 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
     return cv_.wait_for(lock, slice, [this] { return completed_; });
   });
   const std::lock_guard lock(ending_mutex_);
+  // Results that had come before an error may still be on their way to the device.
+  if (exception()) {
+    try {
+      arrival_.block_current_stream();
+    } catch (const std::exception&) {
+      // The device has failed: nothing is being copied any more.
+    }
+  }
   return Work::wait(milliseconds(1));
 }
 

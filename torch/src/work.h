@@ -72,6 +72,8 @@ class CollectiveWork : public c10d::Work {
   // One operation has ended. Returns whether it was the last; end_on_completion() must then follow.
   bool end_on_engine(const Status& status);
   void end_on_completion();
+  // On the completion thread, before the end: the results below `delivered` are there.
+  void copy_back_on_completion(size_t delivered);
   // Of a call without operations; end_on_completion() must then follow.
   void end_without_operations() {
     if (!buffers_.must_copy_back()) finish_work();
@@ -91,6 +93,7 @@ class CollectiveWork : public c10d::Work {
   bool is_forked() const { return getpid() != process_; }
   std::string describe() const;
   void finish_work();
+  void give_up();
   std::function<void()> complete_future();
 
   const CallId id_;

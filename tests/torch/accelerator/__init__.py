@@ -3,7 +3,8 @@
 Its environment variables:
     NETSUM_ACCELERATOR_SEED         of the random delays
     NETSUM_ACCELERATOR_DELAY_US     each operation waits for up to so long, or not at all
-    NETSUM_ACCELERATOR_BYTES_PER_S  the rate of copies from and to the host; 0: as fast as they are
+    NETSUM_ACCELERATOR_BYTES_PER_S  the rate of copies from the host, and of those to it, in all streams; 0: as fast
+                                    as they are
     NETSUM_ACCELERATOR_PINNED       0: no memory of the host can be pinned
     NETSUM_ACCELERATOR_OMIT         a synchronisation that it leaves out, which a test must find (device.cc)
 """

@@ -283,6 +283,8 @@ PYBIND11_MODULE(netsum_test_accelerator, module) {
   module.def("fault", [](const std::string& what) {
     ta::enqueue(ta::current_stream(ta::current_device()), [what] { ta::set_fault(what); });
   });
+  module.def("set_copy_rate", &ta::set_copy_rate);
+  module.def("allocated", &ta::allocated);
   module.def("set_capturing", &ta::set_capturing);
   // The current stream stays where it is, until all are let go.
   module.def("hold",

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -43,6 +44,7 @@ struct Task {
   MarkPtr waits_for, passes;
   bool delayed = false;
   size_t copied = 0;
+  Direction direction = Direction::kNone;
 };
 
 struct StreamState {
@@ -76,7 +78,9 @@ struct Device {
   const pid_t process = getpid();
   static uint64_t seed() { return static_cast<uint64_t>(setting("NETSUM_ACCELERATOR_SEED", 1)); }
   const int64_t delay_us = setting("NETSUM_ACCELERATOR_DELAY_US", 0);
-  const int64_t bytes_per_s = setting("NETSUM_ACCELERATOR_BYTES_PER_S", 0);
+  int64_t bytes_per_s = setting("NETSUM_ACCELERATOR_BYTES_PER_S", 0);
+  // When the last copy of each device and direction ends: streams share the bus.
+  std::map<std::pair<c10::DeviceIndex, Direction>, std::chrono::steady_clock::time_point> bus_until;
 
   std::byte *hidden = nullptr, *used = nullptr;
   size_t arena_used = 0;
@@ -118,11 +122,16 @@ void Device::run(const c10::Stream& stream) {
     std::chrono::nanoseconds delay{0};
     if (task.delayed && delay_us > 0 && state.random() % 2 == 0)
       delay = std::chrono::microseconds(state.random() % static_cast<uint64_t>(delay_us));
-    if (task.copied > 0 && bytes_per_s > 0)
-      delay += std::chrono::nanoseconds(
-          static_cast<int64_t>(1e9 * static_cast<double>(task.copied) / static_cast<double>(bytes_per_s)));
     if (task.waits_for) changed.wait(lock, [&] { return task.waits_for->passed; });
     const bool runs = task.run && fault.empty();
+    std::chrono::steady_clock::time_point ends;
+    if (task.copied > 0 && bytes_per_s > 0) {
+      auto& until = bus_until[{stream.device_index(), task.direction}];
+      until = std::max(until, std::chrono::steady_clock::now()) +
+              std::chrono::nanoseconds(static_cast<int64_t>(1e9 * static_cast<double>(task.copied) /
+                                                            static_cast<double>(bytes_per_s)));
+      ends = until;
+    }
     lock.unlock();
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
     std::string error;
@@ -133,6 +142,7 @@ void Device::run(const c10::Stream& stream) {
         error = thrown.what();
       }
     }
+    std::this_thread::sleep_until(ends);
     task.run = nullptr;  // outside of the lock: it may free memory
     lock.lock();
     if (!error.empty() && fault.empty()) fault = error;
@@ -218,7 +228,7 @@ void enqueue(const c10::Stream& stream, std::function<void()> task, Direction di
   Device& used = device();
   const std::lock_guard lock(used.mutex);
   if (direction != Direction::kNone) used.streams[key(stream)].last = direction;
-  push(used, stream, {.run = std::move(task), .delayed = true, .copied = copied});
+  push(used, stream, {.run = std::move(task), .delayed = true, .copied = copied, .direction = direction});
 }
 
 MarkPtr mark(const c10::Stream& stream) {
@@ -296,6 +306,12 @@ void let_go() {
   const std::lock_guard lock(used.mutex);
   used.let_go = true;
   used.changed.notify_all();
+}
+
+void set_copy_rate(int64_t bytes_per_s) {
+  Device& used = device();
+  const std::lock_guard lock(used.mutex);
+  used.bytes_per_s = bytes_per_s;
 }
 
 void set_capturing(bool capturing) {
@@ -410,6 +426,18 @@ class PinnedAllocator final : public at::HostAllocator {
 c10::Allocator* device_allocator() {
   static auto* const only = new DeviceAllocator;
   return only;
+}
+
+std::pair<size_t, size_t> allocated() {
+  std::pair<size_t, size_t> bytes;
+  {
+    Device& used = device();
+    const std::lock_guard lock(used.mutex);
+    for (const auto& [address, block] : used.blocks) bytes.first += block.size;
+  }
+  const std::lock_guard lock(g_pinned_mutex);
+  for (const auto& [address, size] : pinned_blocks()) bytes.second += size;
+  return bytes;
 }
 
 void* shadow(const void* address) {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace netsum::test_accelerator {
 
@@ -59,6 +60,8 @@ void set_fault(const std::string& what);
 void check_fault();
 void wait_until_let_go();
 void let_go();
+// Of copies from the host, and of those to it; 0: as fast as they are.
+void set_copy_rate(int64_t bytes_per_s);
 void set_capturing(bool capturing);
 bool is_capturing();
 
@@ -75,6 +78,9 @@ c10::Allocator* device_allocator();
 void* shadow(const void* address);
 // The block is not used again before all that is now in the stream has run.
 void record_stream(const c10::DataPtr& memory, const c10::Stream& stream);
+
+// Bytes that tensors have of the device's memory, and of pinned memory.
+std::pair<size_t, size_t> allocated();
 
 at::HostAllocator* pinned_allocator();
 bool is_pinned(const void* address);

@@ -75,7 +75,7 @@ def _make(store, rank, size, name, timeout, beside=None):
     keys = OwnKeysStore("netsum", store)
     store = _rendezvous.fresh_store(keys, rank, size, timeout)
     with _rendezvous.sharing_errors(store, rank, size):
-        staging = _settings.staging_bytes()
+        staging = _settings.staging_limits()
         agreement, address = _rendezvous.meet(store, rank, size, name, timeout, beside.rank() if beside else None)
         hosts = _rendezvous.connect_hosts(store, rank, size, timeout, address)
         options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout, address)
@@ -90,7 +90,7 @@ def _make(store, rank, size, name, timeout, beside=None):
             store=store,
             beside=late,
         )
-    backend.set_staging_limit(staging)
+    backend.set_staging_limits(*staging)
     _rendezvous.delete_keys(keys, hosts)
     _leave_at_exit()
     if rank == 0:

@@ -17,12 +17,17 @@ def from_environment(environ=os.environ):
     return _C.Settings(lambda name: environ.get(name, ""), int(local_rank))
 
 
-def staging_bytes(environ=os.environ):
-    """Returns NETSUM_STAGING_MIB in bytes: how much of an accelerator's tensors a group has in the host's memory at a time."""
-    text = environ.get("NETSUM_STAGING_MIB", "").strip() or "256"
-    if not text.isdigit() or not 1 <= int(text) <= 1 << 20:
-        raise ValueError(f'NETSUM_STAGING_MIB="{text}": must be a whole number from 1 to {1 << 20}')
-    return int(text) << 20
+def staging_limits(environ=os.environ):
+    """How a group stages an accelerator's tensors: returns NETSUM_STAGING_MIB, how much of them is in the host's memory at a
+    time, and NETSUM_STAGING_SEGMENT_KIB, how much is copied at a time (0: a tensor), in bytes."""
+
+    def number(name, otherwise, least):
+        text = environ.get(name, "").strip() or str(otherwise)
+        if not text.isdigit() or not least <= int(text) <= 1 << 20:
+            raise ValueError(f'{name}="{text}": must be a whole number from {least} to {1 << 20}')
+        return int(text)
+
+    return number("NETSUM_STAGING_MIB", 256, 1) << 20, number("NETSUM_STAGING_SEGMENT_KIB", 1024, 0) << 10
 
 
 def record_path(environ=os.environ):
