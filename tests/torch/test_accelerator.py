@@ -13,6 +13,7 @@ import pytest
 import ranks
 import torch.distributed as dist
 from torch.distributed import ReduceOp
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
@@ -69,6 +70,19 @@ def all_reduce_coalesced(rank, dtype, device):
         for tensor in tensors:
             dist.all_reduce(tensor)
     return tensors
+
+
+def parts_coalesced(rank, dtype, device):
+    wholes = [values(rank + i, dtype, (dist.get_world_size() * (50 + i),), device) for i in range(3)]
+    parts = [torch.zeros(50 + i, dtype=dtype, device=device) for i in range(3)]
+    with dist._coalescing_manager():
+        for part, whole in zip(parts, wholes, strict=True):
+            dist.reduce_scatter_tensor(part, whole)
+    gathered = [torch.zeros_like(whole) for whole in wholes]
+    with dist._coalescing_manager():
+        for part, whole in zip(parts, gathered, strict=True):
+            dist.all_gather_into_tensor(whole, part)
+    return parts + gathered
 
 
 def reduce(rank, dtype, device):
@@ -146,6 +160,7 @@ COLLECTIVES = (
     functools.partial(all_reduce, op=ReduceOp.MAX),
     all_reduce_of_columns,
     all_reduce_coalesced,
+    parts_coalesced,
     reduce,
     broadcast,
     reduce_scatter,
@@ -192,6 +207,16 @@ def test_collectives_have_the_bits_of_the_cpu():
 
 def test_ranks_on_different_devices():
     compare_with_cpu(["cpu", "mock:1", "mock:0"], (torch.float32, torch.int64))
+
+
+def test_checking_layer_of_pytorch():
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL, which PyTorch reads when it is imported: it compares the ranks' calls before they run."""
+    level = dist.get_debug_level()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        compare_with_cpu(["mock:0", "mock:1"], (torch.float32,))
+    finally:
+        dist.set_debug_level(level)
 
 
 # --- Streams. What fails here when one synchronisation is left out is in OMITTED
@@ -341,11 +366,11 @@ def test_staging_memory_is_bounded():
 # --- Training
 
 
-def trained(rank, device, wrap):
+def trained(rank, device, wrap, optimizer_of=torch.optim.SGD):
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8))
     model = wrap(model.to(device))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = optimizer_of(model.parameters(), lr=0.1)
     losses = []
     for step in range(4):
         batch = values(rank + step, torch.float32, (16, 20), device)
@@ -373,15 +398,28 @@ def fully_sharded(model):
     return fully_shard(model, mesh=mesh)
 
 
-@pytest.mark.parametrize("wrap", [data_parallel, fully_sharded])
-def test_training_has_the_losses_of_the_cpu(wrap):
+zero = functools.partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.Adam)
+WHOLE, SEGMENTS = {}, {"NETSUM_STAGING_SEGMENT_KIB": "4"}
+
+
+@pytest.mark.parametrize(
+    ("wrap", "optimizer_of", "staging"),
+    [
+        (data_parallel, torch.optim.SGD, WHOLE),
+        (data_parallel, torch.optim.SGD, SEGMENTS),
+        (fully_sharded, torch.optim.SGD, WHOLE),
+        (fully_sharded, torch.optim.SGD, SEGMENTS),
+        (data_parallel, zero, WHOLE),
+    ],
+)
+def test_training_has_the_losses_of_the_cpu(wrap, optimizer_of, staging):
     def on_rank(rank):
-        on_cpu, on_device = trained(rank, "cpu", wrap), trained(rank, DEVICE, wrap)
+        on_cpu, on_device = (trained(rank, device, wrap, optimizer_of) for device in ("cpu", DEVICE))
         assert on_device == on_cpu
         assert on_cpu[-1] < on_cpu[0]
         return ranks.calls("gloo")
 
-    assert run(on_rank) == [{}, {}]
+    assert run(on_rank, env=delays(**staging)) == [{}, {}]
 
 
 # --- Errors
