@@ -64,6 +64,7 @@ FIELDS = {
     "rate": (parse_rate, "of all links, such as 100mbit, or none"),
     "bytes": (parse_size, "of a tensor as float32, such as 16Mi"),
     "count": (parse_size, "elements of a tensor"),
+    "copies": (parse_rate, "rate of the simulated bus of an accelerator, each way"),
     "loss": (parse_share, "on every link, each way, such as 1%%"),
     "density": (parse_share, "of elements that are not zero"),
     "steps": (number_from(1, 10**6), "of a training"),

@@ -1,0 +1,84 @@
+"""All-reduces of an accelerator's tensors: how much of the copies to and from the host the network hides."""
+
+import contextlib
+import json
+import os
+
+from netsum_bench.labs.racks import link_seconds
+from netsum_bench.rack import Rack
+from netsum_bench.report import NOTHING, markdown, median, number, rate_bits, rate_text, size_text, spread_text
+from netsum_bench.systems import TorchRanks
+
+CPU, WHOLE = "CPU tensors", "whole tensors"
+SEGMENT_KIB = {WHOLE: 0, **{f"segments of {kib >> 10} MiB": kib for kib in (1024, 2048, 4096)}}
+SYSTEMS = [CPU, *SEGMENT_KIB]
+FIRST_PORT = 29420
+ITERATIONS, WARM_UP = 3, 1
+
+
+@contextlib.contextmanager
+def staging(run, place, turns):
+    """Ranks with the tests' accelerator, whose bus has a simulated rate, in a rack whose links have another. CPU tensors have no copies."""
+    with Rack(run.netsum, f"g{os.getpid()}", place["workers"], place["rate"], 1500, "user") as rack:
+        ranks = {}
+
+        def measure(turn):
+            kib = SEGMENT_KIB.get(turn["system"], 0)
+            if kib not in ranks:
+                ranks[kib] = TorchRanks(rack, "staging_worker", "netsum", kib, port=FIRST_PORT + len(ranks))
+                rack.resources.callback(ranks[kib].close)
+            asked = {
+                "device": "cpu" if turn["system"] == CPU else "accelerator",
+                "copy_rate": int((rate_bits(turn["copies"]) or 0) / 8),
+                "bytes": turn["bytes"],
+                "iterations": ITERATIONS,
+                "warmup": WARM_UP,
+            }
+            answers = ranks[kib].ask(lambda gate: json.dumps({"gate": gate, **asked}))
+            times = zip(*(answer["times_s"] for answer in answers), strict=True)
+            return {
+                "times_ms": [1e3 * max(of_ranks) for of_ranks in times],
+                "wrong": sum(answer["wrong"] for answer in answers),
+            }
+
+        yield measure
+
+
+def wrong_sums(records):
+    return [f"{record['system']}: {record['wrong']} sums are wrong" for record in records if record.get("wrong")]
+
+
+def table(records):
+    """A row for each rate and system. The bound: max(1/c, 1/r) and a segment, for copies at rate c and the sum of CPU tensors at r."""
+    times = {}
+    for record in records:
+        if "times_ms" not in record:
+            continue
+        where = record["workers"], record["rate"], record["copies"], record["bytes"], record["system"]
+        times.setdefault(where, []).extend(record["times_ms"])
+    rows = []
+    for (workers, rate, copies, size, system), of in times.items():
+        without = times.get((workers, rate, copies, size, CPU))
+        if not without:
+            continue
+        copy_ms = 1e3 * link_seconds(size, copies)
+        kib = SEGMENT_KIB.get(system)
+        bound, beyond, hidden = "", "", ""
+        if kib:
+            least = max(copy_ms, median(without)) + 1e3 * link_seconds(kib << 10, copies)
+            bound, beyond = number(least), f"{100 * (median(of) / least - 1):+.0f} %"
+        if system != CPU:
+            hidden = f"{100 * (1 - (median(of) - median(without)) / (2 * copy_ms)):.0f} %"
+        row = [
+            size_text(size),
+            rate_text(rate),
+            rate_text(copies).removeprefix("links of "),
+            system,
+            spread_text(of),
+            bound,
+            beyond,
+            hidden,
+        ]
+        rows.append(row)
+    headings = ["tensor", "links", "copies, each way", "staged as", "ms", "bound", "beyond it", "copies hidden"]
+    return markdown(headings, rows, left=4) if rows else NOTHING
