@@ -132,6 +132,19 @@ def test_a_missing_synchronisation_is_found(omitted):
     assert any(outcome.error_type == "AssertionError" for outcome in outcomes), outcomes
 
 
+def test_input_may_be_overwritten_after_wait():
+    def on_rank(rank):
+        for index in range(5):
+            whole = torch.full((2 * COUNT,), float(rank + index), device=DEVICE)
+            part = torch.empty(COUNT, device=DEVICE)
+            work = dist.reduce_scatter_tensor(part, whole, async_op=True)
+            work.wait()
+            whole.fill_(-1)
+            check(part, 2 * index + 1, "summed before the input was overwritten")
+
+    run(on_rank, env=segments(64, 2000))
+
+
 def test_staging_memory_is_bounded():
     """An operation is larger than the memory that calls in flight have, and others wait for each other's."""
 
