@@ -142,7 +142,9 @@ Status read_reduce_options(const netsum_all_reduce_options* given, const std::st
   if (given == nullptr) return Status();
   netsum_all_reduce_options in;
   if (Status status = read_struct(given, what, &in); !status.ok()) return status;
+  if (in.reserved != 0) return invalid(what, "reserved is not zero");
   *refusal = read_kind(in.type, in.op, what, out);
+  out->priority = in.priority;
   out->timeout = std::chrono::milliseconds(in.timeout_ms);
   if (in.watermarks != nullptr) out->watermarks = in.watermarks->watermarks;
   return Status();

@@ -78,7 +78,11 @@ static const char* sum_with_options(netsum_comm* comm) {
   netsum_all_reduce_options options;
   in_place_int64(numbers, 2, &tensor, &options);
   options.timeout_ms = 20000;
+  options.priority = -3;
   netsum_work* work = NULL;
+  options.reserved = 1;
+  REQUIRE(netsum_all_reduce_tensors(comm, &tensor, 1, &options, &work) == NETSUM_INVALID_ARGUMENT);
+  options.reserved = 0;
   REQUIRE(netsum_all_reduce_tensors(comm, &tensor, 1, &options, &work) == NETSUM_OK);
   const int early = netsum_work_wait_us(work, 1);
   REQUIRE(early == NETSUM_OK || early == NETSUM_TIMEOUT);

@@ -70,6 +70,7 @@ Work CommunicatorBase::sum(Collective collective, std::span<const TensorView> te
   spec.role = make_role(collective, root, rank());
   spec.role.tag = options.tag;
   spec.watermarks = options.watermarks;
+  spec.priority = options.priority;
   spec.one_tensor = collective == Collective::kReduceScatter;
   return check_and_submit(std::move(spec), options.timeout);
 }

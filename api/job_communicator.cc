@@ -29,11 +29,21 @@ bool is_loss(const Status& status) {
 }  // namespace
 
 JobCommunicator::JobCommunicator(const CommunicatorOptions& options, FailoverHooks hooks)
-    : CommunicatorBase(options.timeout), options_(options), hooks_(std::move(hooks)), factory_([&] {
+    : CommunicatorBase(options.timeout),
+      options_(options),
+      hooks_(std::move(hooks)),
+      factory_([&] {
         CommunicatorOptions used = options;
         used.shared_memory &= !moves();
         return used;
-      }()) {}
+      }()),
+      prioritised_({.submit = [this](OperationSpec spec,
+                                     milliseconds timeout) { return submit_now(std::move(spec), timeout); },
+                    .check = [this](const OperationSpec& spec) { return check(spec); },
+                    .chunk_elements = [this](const OperationSpec& spec) { return chunk_elements(spec); },
+                    .rank = [this] { return rank(); },
+                    .world_size = [this] { return world_size(); }},
+                   options.timeout) {}
 
 Result<std::unique_ptr<CommunicatorBase>> JobCommunicator::connect(const CommunicatorOptions& options,
                                                                    FailoverHooks hooks) {
@@ -68,6 +78,7 @@ Status JobCommunicator::start_threads() {
 
 JobCommunicator::~JobCommunicator() {
   stop();
+  prioritised_.stop();
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -96,6 +107,7 @@ Status JobCommunicator::check(const OperationSpec& spec) const {
   std::string lacks_words;
   {
     const std::lock_guard lock(mutex_);
+    if (!moves()) return session_ != nullptr ? session_->check(spec) : failure_;
     payload_bytes = payload_bytes_;
     if (travels_as_words(spec.op)) lacks_words = lacks_words_;
   }
@@ -104,7 +116,20 @@ Status JobCommunicator::check(const OperationSpec& spec) const {
   return options_.verify != Verify::kPacket ? check_verifiable(spec, options_.lane_bits) : Status();
 }
 
+size_t JobCommunicator::chunk_elements(const OperationSpec& spec) const {
+  const auto encoding = make_encoding({.lane_bits = options_.lane_bits, .fixed_floats = true}, spec.type,
+                                      spec.op, world_size());
+  const std::lock_guard lock(mutex_);
+  return encoding->chunk_elements(payload_bytes_);
+}
+
 Work JobCommunicator::submit(OperationSpec&& spec, milliseconds timeout) {
+  if (prioritised_.takes(spec) && world_size() > 1) [[unlikely]]
+    return prioritised_.submit(std::move(spec), timeout);
+  return submit_now(std::move(spec), timeout);
+}
+
+Work JobCommunicator::submit_now(OperationSpec&& spec, milliseconds timeout) {
   if (!moves()) {
     const std::lock_guard lock(mutex_);
     const Status refusal = session_ != nullptr ? session_->check(spec) : failure_;
@@ -458,6 +483,7 @@ void JobCommunicator::abort_job(const std::string& reason) {
 }
 
 void JobCommunicator::flush_submitted(Deadline deadline) {
+  prioritised_.flush(deadline);
   std::unique_lock lock(mutex_);
   if (moves())
     quiet_.wait_until(lock, deadline, [this] { return in_flight_.first() == nullptr; });
@@ -488,6 +514,7 @@ Result<Regrouped> JobCommunicator::regroup_job(const RegroupOptions& options) {
   if (old != nullptr) factory_.end(std::move(old), why);
   end_all();
   reset_sparse();
+  prioritised_.reset();
   auto session = factory_.regroup(options, failure_callback());
   if (!session.ok()) {
     const std::lock_guard lock(mutex_);
@@ -528,11 +555,12 @@ CommunicatorStats JobCommunicator::job_stats() const {
 
 std::string JobCommunicator::describe_job() const {
   const std::lock_guard lock(mutex_);
-  if (!moves() && session_ != nullptr) return session_->describe() + describe_sparse();
+  if (!moves() && session_ != nullptr)
+    return session_->describe() + describe_sparse() + prioritised_.describe();
   if (!failure_.ok()) return "not connected: " + failure_.to_string();
   if (session_ == nullptr) return "the aggregator is lost: looking for another";
   return session_->describe() + "; moves if the aggregator is lost (" + std::to_string(failovers_) +
-         " times so far); shared memory is off" + describe_sparse();
+         " times so far); shared memory is off" + describe_sparse() + prioritised_.describe();
 }
 
 }  // namespace netsum

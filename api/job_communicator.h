@@ -23,6 +23,7 @@
 
 #include "api/communicator_base.h"
 #include "api/kept_operation.h"
+#include "api/prioritised_operations.h"
 #include "netsum/communicator.h"
 #include "session/session.h"
 #include "session/session_factory.h"
@@ -72,9 +73,11 @@ class JobCommunicator final : public CommunicatorBase {
   bool moves() const { return options_.on_failure == FailurePolicy::kFailover; }
   Status start_threads();
 
-  // With failover: why the operation is refused, or ok: the same on all ranks, wherever the job has moved meanwhile. What is refused gets no
-  // number, because sessions do not number it either.
+  // Why the operation is refused for its arguments, or ok: the same on all ranks. With failover also wherever the job has moved
+  // meanwhile: what is refused gets no number, because sessions do not number it either.
   Status check(const OperationSpec& spec) const;
+  size_t chunk_elements(const OperationSpec& spec) const;
+  Work submit_now(OperationSpec&& spec, std::chrono::milliseconds timeout);
   Work submit_kept(OperationPtr operation);
 
   // With the lock:
@@ -104,6 +107,7 @@ class JobCommunicator final : public CommunicatorBase {
   const FailoverHooks hooks_;
   SessionFactory factory_;  // used by connect() and regroup(), otherwise by the supervisor and the searcher
   std::mutex regroup_mutex_;
+  PrioritisedOperations prioritised_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

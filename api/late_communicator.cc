@@ -158,7 +158,7 @@ void LateCommunicator::submit_apart(OperationSpec spec, milliseconds timeout,
   const uint64_t bytes = bytes_of(spec);
   const bool alone = bytes == 0 || world_size() == 1;
   const uint64_t number = alone ? 0 : next_number_++;
-  const bool joins = !alone && (bytes > kLateBytes || number >= kLateOperations);
+  const bool joins = !alone && (bytes > kLateBytes || number >= kLateOperations || spec.priority != 0);
   if (!joins && spec.watermarks != nullptr) {
     // An exchange takes all of the input. Operations that follow wait with this one, because they are exchanged in order.
     const milliseconds patience = timeout.count() > 0 ? bounded(timeout) : options_.timeout;

@@ -172,6 +172,12 @@ struct ReduceOptions {
   std::chrono::milliseconds timeout{0};  // 0: CommunicatorOptions::timeout
   // What the caller does with inputs or results besides, in its own numbers. Ranks compare it.
   uint32_t tag = 0;
+  // The larger, the more urgent; ranks compare it. Once an operation has had another one than 0, until regroup(), operations start in
+  // the order of their priorities, which the ranks agree on. Counted from when all ranks have submitted an urgent one, less urgent
+  // ones delay it by a credit of 16 MiB at most, adapted to the network; those are not starved. Operations that do not sum have
+  // priority 0. Only all-reduces without watermarks are cut into pieces: another operation delays as a whole. Results keep their
+  // bits. Pieces, and all-gathers by which the ranks agree, count as operations in statistics.
+  int32_t priority = 0;
   std::shared_ptr<Watermarks> watermarks = nullptr;  // null: all of the input is there
 };
 using AllReduceOptions = ReduceOptions;

@@ -188,6 +188,8 @@ typedef struct netsum_all_reduce_options {
   int64_t timeout_ms; /* 0: timeout_ms of the communicator */
   /* The first version of this struct ended here. */
   netsum_watermarks* watermarks; /* NULL: all of the input is there */
+  int32_t priority;              /* the larger, the more urgent; see netsum::ReduceOptions (communicator.h) */
+  int32_t reserved;              /* 0 */
 } netsum_all_reduce_options;
 
 /* Of the collectives that move bytes. */

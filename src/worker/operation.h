@@ -48,7 +48,8 @@ struct OperationSpec {
   // The memory of the tensors is not there: this rank contributes zeros in full packets, and drops results. Pointers count
   // as if it was.
   bool without_tensors = false;
-  int64_t deadline_us = 0;                           // in the time base of the core
+  int32_t priority = 0;     // as ReduceOptions::priority; only the communicator looks at it
+  int64_t deadline_us = 0;  // in the time base of the core
   std::shared_ptr<Watermarks> watermarks = nullptr;  // null: all of the input is there
   Joint joint;
 };
