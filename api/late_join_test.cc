@@ -242,6 +242,19 @@ TEST(LateJoin, AfterManyOperationsTheRanksJoin) {
       &exchanges);
 }
 
+TEST(LateJoin, APriorityMakesTheRanksJoin) {
+  Exchanges exchanges;
+  run_late(
+      [](Communicator& communicator) {
+        float value = 1;
+        ASSERT_TRUE(communicator.all_reduce({&value, &value, 1}, {.priority = 1}).wait().ok());
+        EXPECT_EQ(value, static_cast<float>(kRanks));
+        EXPECT_TRUE(has_joined(communicator));
+        EXPECT_NE(communicator.describe().find("priorities with a credit"), std::string::npos);
+      },
+      &exchanges);
+}
+
 TEST(LateJoin, SparseOperationsMakeTheRanksJoin) {
   Exchanges exchanges;
   run_late(

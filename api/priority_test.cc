@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "netsum/sparse.h"
 #include "netsum/watermarks.h"
 #include "session/placed_job_testing.h"
 #include "src/base/rng.h"
@@ -110,8 +111,13 @@ TEST_P(PriorityTest, ResultsHaveTheBitsOfOperationsWithout) {
               const BufferView buffer{moved.data(), moved.data(), moved.size() * sizeof(int32_t)};
               works.push_back(communicator.broadcast({&buffer, 1}, 2, {}));
             }
+            std::vector<float> sparse(50'000);
+            sparse[static_cast<size_t>(rank)] = 1;
+            works.push_back(sparse_all_reduce(communicator, {sparse.data(), sparse.data(), sparse.size()},
+                                              {.mode = SparseMode::kOn}));
             ASSERT_TRUE(communicator.barrier(seconds(60)).ok());
             for (const Work& work : works) expect_ok(work);
+            EXPECT_EQ(std::count(sparse.begin(), sparse.end(), 1.0f), kRanks);
             for (size_t i = 0; i < std::size(sums); ++i) EXPECT_EQ(memory[i], expected[i]) << i;
             EXPECT_EQ(std::count(moved.begin(), moved.end(), 2), 10'000);
             EXPECT_THAT(communicator.describe(), HasSubstr("; priorities with a credit of "));
