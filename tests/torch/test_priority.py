@@ -196,7 +196,8 @@ def test_same_bits_as_ddp_in_the_order_of_use(backend):
     assert orders[0] == orders[1] == orders[2]
 
 
-def test_ranks_that_differ_in_priorities_are_told_at_once():
+@pytest.mark.parametrize(("backend", "message"), [("netsum", "mismatch: "), ("gloo", "differ in the priority")])
+def test_ranks_that_differ_in_priorities_are_told_at_once(backend, message):
     class Either(nn.Module):
         def __init__(self, first):
             super().__init__()
@@ -209,10 +210,10 @@ def test_ranks_that_differ_in_priorities_are_told_at_once():
         model = DistributedDataParallel(Either(rank), bucket_cap_mb=0.015)
         prioritise(model)
         model(torch.ones(2, 64)).sum().backward()  # of which DDP makes one bucket
-        with pytest.raises((ValueError, RuntimeError), match="differ in the priority"):
+        with pytest.raises((ValueError, RuntimeError), match=message):
             model(torch.ones(2, 64)).sum().backward()
 
-    ranks.run(on_rank, world_size=2)
+    ranks.run(on_rank, world_size=2, backend=backend)
 
 
 def test_a_lost_rank_ends_all_sums():

@@ -395,7 +395,8 @@ void bind_process_group(py::module_& module) {
            py::arg("without_network") = false, py::arg("real_ranks") = 0,
            py::call_guard<py::gil_scoped_release>())
       .def("allreduce_identified", &ProcessGroupNetsum::allreduce_identified, py::arg("tensors"),
-           py::arg("ids"), py::arg("opts"), py::arg("tag") = 0, py::call_guard<py::gil_scoped_release>())
+           py::arg("ids"), py::arg("opts"), py::arg("tag") = 0, py::arg("priority") = 0,
+           py::call_guard<py::gil_scoped_release>())
       .def(
           "sparse_all_reduce",
           [](ProcessGroupNetsum& group, const at::Tensor& tensor, SparseMode mode, int64_t unit, uint64_t id,

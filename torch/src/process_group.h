@@ -125,11 +125,11 @@ class ProcessGroupNetsum : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(std::vector<at::Tensor>& tensors,
                                                      const c10d::AllreduceCoalescedOptions& opts) override;
   // The same for tensors with an identity: ids[i] is TensorView::id of tensors[i]. Empty: none has one. `tag`: what the ranks compare
-  // besides (ReduceOptions::tag).
+  // besides (ReduceOptions::tag). `priority`: ReduceOptions::priority.
   c10::intrusive_ptr<c10d::Work> allreduce_identified(std::vector<at::Tensor>& tensors,
                                                       const std::vector<uint64_t>& ids,
                                                       const c10d::AllreduceCoalescedOptions& opts,
-                                                      uint32_t tag = 0);
+                                                      uint32_t tag = 0, int32_t priority = 0);
   c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors,
                                         const c10d::ReduceOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> reduce_scatter(std::vector<at::Tensor>& outputs,

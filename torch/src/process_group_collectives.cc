@@ -105,7 +105,8 @@ WorkPtr ProcessGroupNetsum::allreduce_coalesced(Tensors& tensors,
 }
 
 WorkPtr ProcessGroupNetsum::allreduce_identified(Tensors& tensors, const std::vector<uint64_t>& ids,
-                                                 const c10d::AllreduceCoalescedOptions& opts, uint32_t tag) {
+                                                 const c10d::AllreduceCoalescedOptions& opts, uint32_t tag,
+                                                 int32_t priority) {
   const auto comm = require_healthy(kAllReduceCoalesced.name);
   TORCH_CHECK_VALUE(ids.empty() || ids.size() == tensors.size(), "all_reduce: ", tensors.size(),
                     " tensors have ", ids.size(), " ids");
@@ -113,7 +114,10 @@ WorkPtr ProcessGroupNetsum::allreduce_identified(Tensors& tensors, const std::ve
   if (!reaches_network(comm) || !reduction)
     return all_reduce_on_hosts(kAllReduceCoalesced, tensors, opts.reduceOp, /*with_each_other=*/false,
                                opts.timeout);
+  if (priority != 0 && has_ghosts())
+    refuse_beside_ghosts(kAllReduceCoalesced.name, "has a priority, which recorded programs have not");
   reduction->options.tag ^= tag;
+  reduction->options.priority = priority;
   return all_reduce(comm, kAllReduceCoalesced, tensors, ids, *reduction, opts.timeout);
 }
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 import torch
-from netsum.torch import _overlap
+from netsum.torch import _group, _overlap, _reductions
 
 WINDOW = 32  # operations that one agreement can add
 TURNS = 8  # of so many batches, one begins with the oldest operation
@@ -20,6 +20,8 @@ _LEAST_BATCH, _FIRST_BATCH, _MOST_BATCH = 1 << 17, 1 << 19, 1 << 22
 
 class Order:
     """In which order the ranks of a group sum operations, the same on all ranks. Without I/O.
+
+    For backends other than netsum, which has such an order inside, of pieces of operations (src/priority/order.h).
 
     All ranks add the same operations in the same order, but at different times. So they agree on how many are everywhere,
     by a sum of small integers, and only these take part. The steps of all ranks are one sequence: an agreement, a batch of
@@ -145,6 +147,10 @@ class Priorities:
         self._group = dist.new_group(
             ranks, timeout=datetime.timedelta(seconds=_overlap.timeout_of(model.process_group))
         )
+        try:
+            self._backend = _group.backend_of(self._group)
+        except ValueError:
+            self._backend = None
         self._factor = 1.0 / len(ranks)  # as DDP without a hook: the same bits
         self._order = Order(len(ranks))
         self._lock = threading.RLock()
@@ -161,11 +167,6 @@ class Priorities:
             for module in model.module.modules()
         ]
 
-    @property
-    def credit_bytes(self):
-        """How many bytes of less urgent buckets can delay a bucket at present."""
-        return CREDIT_BATCHES * self._order.batch_bytes
-
     def _priority_of(self, bucket):
         if self._handles:  # the first backward pass: the forward pass has been seen
             for handle in self._handles:
@@ -174,11 +175,16 @@ class Priorities:
             unused = [p for p in self._uses if p not in self._seen]
             self._uses = {p: i for i, p in enumerate([*self._seen, *unused])}
             self._seen = {}
-        return -min(self._uses[p] for p in bucket.parameters())
+        return len(self._uses) - min(self._uses[p] for p in bucket.parameters())
 
     def _start(self, bucket):
         if bucket.buffer().is_sparse:
             raise ValueError("priority_hook: gradients of sparse=True embeddings are not supported; use sparse=False")
+        if self._backend is not None:
+            buffer = bucket.buffer().mul_(self._factor)
+            options = _reductions.coalesced_options_of(dist.ReduceOp.SUM)
+            work = self._backend.allreduce_identified([buffer], [], options, priority=self._priority_of(bucket))
+            return _reductions.future_of([work], bucket)
         future = Future()
         with self._lock:
             if self._error is not None:
