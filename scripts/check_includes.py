@@ -21,7 +21,7 @@ DOORS = {
     API: [],
     "src/base": [API],
     "src/bursts": [API, "src/base"],
-    "src/faults": [],
+    "src/faults": ["src/base", "wire"],
     "src/priority": ["src/base"],
     "wire": [API],
     "src/kernels": [API, "src/base", "wire"],
@@ -41,7 +41,17 @@ DOORS = {
     "src/verify": [API, "src/base", "src/kernels", "wire"],
     # Decides when a packet is sent, not what it contains.
     "src/worker/slots": ["src/base", "wire"],
-    "src/worker": [API, "src/base", "src/kernels", "src/encoding", "src/verify", "src/net", "src/worker/slots", "wire"],
+    "src/worker": [
+        API,
+        "src/base",
+        "src/faults",
+        "src/kernels",
+        "src/encoding",
+        "src/verify",
+        "src/net",
+        "src/worker/slots",
+        "wire",
+    ],
     "src/host": [API, "src/base", "src/kernels", "src/encoding", "src/worker", "wire"],
     # Of the worker the limits of the weights that the planner makes.
     "src/plan": [API, "src/base", "src/job", "src/worker"],

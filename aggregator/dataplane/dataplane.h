@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "netsum/aggregator.h"
 #include "netsum/status.h"
+#include "src/faults/last_contributions.h"
 #include "src/faults/link_watch.h"
 #include "src/job/capabilities.h"
 #include "src/job/job_spec.h"
@@ -55,6 +57,8 @@ struct DataplaneJob {
   // Hierarchy: slots and payload are then those of the parent's job.
   std::optional<DataplaneParent> parent;
   JobSpec spec;  // what its members have asked for, without their tokens
+  // Counted by a dataplane in user space with one stripe; null: nobody asks.
+  std::shared_ptr<faults::LastContributions> last;
 };
 
 inline constexpr int64_t kMaxJobPacketsPerS = 100'000'000;

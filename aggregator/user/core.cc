@@ -78,6 +78,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
   job.opened_us.assign(spec.data_slots, 0);
+  job.last = spec.last;
   job.frame_bytes = NETSUM_HEADER_BYTES + spec.payload_bytes;
   job.spent = {};
   job.multicast_group = spec.multicast_group;
@@ -107,6 +108,7 @@ void AggregatorCore::remove(uint16_t index, uint16_t epoch) {
   job.places.reset();
   job.turns = {};
   job.opened_us = {};
+  job.last.reset();
   job.key.wipe();
   job.parent_key.wipe();
 }
@@ -240,6 +242,7 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
   counters_.bytes_summed.add(fields.payload_bytes);
   const bool overflow = add(fields, verdict, packet.data + NETSUM_HEADER_BYTES, job);
   if (!netsum_slot_added(&slot, verdict.bank, overflow, &job.rules)) return;
+  if (job.last != nullptr && fields.slot < job.data_slots) job.last->sums[fields.member].add();
   if (job.rules.has_parent) {
     send_sum_up(job, index, verdict.bank, slot.rounds[verdict.bank].filled == NETSUM_MEMBER_ALL);
   } else {

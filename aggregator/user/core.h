@@ -98,7 +98,8 @@ class AggregatorCore {
     std::unique_ptr<uint8_t, decltype(&std::free)> places{nullptr, &std::free};
     std::vector<uint16_t> turns;     // of each of these slots: the members below have been added
     std::vector<int64_t> opened_us;  // of each data slot: the first contribution to its round
-    Address multicast_group;         // valid: one packet there instead of one to each member
+    std::shared_ptr<faults::LastContributions> last;  // as in DataplaneJob
+    Address multicast_group;                          // valid: one packet there instead of one to each member
     std::array<Peer, NETSUM_MAX_MEMBERS> peers{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
     wire::PacketKey parent_key;

@@ -163,6 +163,25 @@ TEST_F(AggregatorCoreTest, CountsWhatMembersLoseAndHowLateTheyAre) {
   EXPECT_TRUE(core_.members(77, 7).empty());
 }
 
+TEST_F(AggregatorCoreTest, CountsWhoIsTheLastOfEachSum) {
+  DataplaneJob job = job_of(0, 2);
+  job.last = std::make_shared<faults::LastContributions>();
+  ASSERT_TRUE(core_.install(job).ok());
+  for (uint16_t member = 0; member < 2; ++member) hello(0, member, host(static_cast<uint8_t>(member)));
+  const auto both = [&](uint16_t last, uint16_t slot) {
+    const uint16_t first = 1 - last;
+    contribute(0, first, host(static_cast<uint8_t>(first)), 1, 1, slot);
+    contribute(0, last, host(static_cast<uint8_t>(last)), 1, 1, slot);
+    contribute(0, last, host(static_cast<uint8_t>(last)), 1, 1, slot);  // again
+  };
+  both(1, 0);
+  both(1, 1);
+  both(0, 2);
+  both(0, 3);  // of scales
+  EXPECT_EQ(job.last->sums[0].get(), 1u);
+  EXPECT_EQ(job.last->sums[1].get(), 2u);
+}
+
 // The parent may grant the index of a job that has ended to another one before we hear of the end.
 TEST_F(AggregatorCoreTest, AJobThatEndsLeavesTheParentsPacketsToALaterOne) {
   const Address parent = host(9);
