@@ -44,6 +44,11 @@ void Network::slow_down(const Address& address, double bytes_per_us, int64_t unt
   }
 }
 
+void Network::set_rate(const Address& address, double bytes_per_us) {
+  Host& host = hosts_.at(address);
+  for (Link* link : {&host.up, &host.down}) link->options.bytes_per_us = bytes_per_us;
+}
+
 void Network::tell(const char* what, const Packet& packet) const {
   if (!observer_) return;
   observer_(what, packet.from, {packet.bytes.data(), static_cast<uint32_t>(packet.bytes.size()), packet.to});

@@ -53,6 +53,8 @@ class Network {
   Network(VirtualClock* clock, uint64_t seed) : clock_(clock), rng_(seed) {}
 
   void attach(const Address& address, const LinkOptions& up, const LinkOptions& down, Receiver receiver);
+  // From now on; queues stay as long as they are. Links of that host without a limit get one.
+  void set_rate(const Address& address, double bytes_per_us);
   void detach(const Address& address) { hosts_.erase(address); }
   // From now on packets from and to `address` take the links of `host`, in its queues, while that is attached.
   void share_links(const Address& address, const Address& host) { shared_links_[address] = host; }

@@ -77,6 +77,7 @@ Simulation::Simulation(const Scenario& scenario)
     create_aggregator(&aggregators_[static_cast<size_t>(i)]);
   }
   for (int i = 0; i < scenario_.shards; ++i) {
+    shards_last_.push_back(std::make_shared<faults::LastContributions>());
     network_.share_links(aggregator_address(scenario_.aggregators - scenario_.shards + i),
                          worker_address(0, i));
   }
@@ -257,6 +258,8 @@ void Simulation::install(const JobPlan& plan, int stripe) {
                                    .key = plan.key,
                                    .member = static_cast<uint16_t>(rack)};
     }
+    const int host = stripe - (scenario_.aggregators - scenario_.shards);
+    if (host >= 0 && &plan == jobs_[0]->plan) job.last = shards_last_[static_cast<size_t>(host)];
     flush(&node);
     const Status installed = node.core->install(job, static_cast<size_t>(stripe));
     if (!installed.ok()) violate("install: " + installed.to_string());
@@ -271,12 +274,16 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
   options.encoding.fixed_floats = (plan.fixed_floats >> rank & 1) != 0;
   options.pace_bytes_per_s = plan.pace_bytes_per_s;
   options.balance_period = scenario_.balance_period;
+  if (&plan == jobs_[0]->plan && rank < scenario_.shards)
+    options.last = shards_last_[static_cast<size_t>(rank)];
   const int rack = scenario_.racks > 0 ? scenario_.rack_of(plan, rank) : -1;
   const DataplaneJob job = dataplane_job(plan, rack);
   for (int i = 0; i < scenario_.aggregators; ++i) {
     if (!has_stripe(plan, i)) continue;
     StripeOptions stripe;
     stripe.address = aggregators_[node_index(rack, i)].address;
+    const int host = i - (scenario_.aggregators - scenario_.shards);
+    if (host >= 0 && &plan == jobs_[0]->plan) stripe.embedded_in = host;
     stripe.job = job.job;
     stripe.epoch = job.epoch;
     stripe.key = wire::stripe_key(job.key, static_cast<size_t>(i));

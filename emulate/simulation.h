@@ -124,6 +124,8 @@ class Simulation {
   void set_addressee(std::function<Address(const Address& from, const OutPacket& packet)> addressee) {
     addressee_ = std::move(addressee);
   }
+  // Lets a program look whether it can begin its next operation.
+  void wake(size_t job, int rank) { drive(job, rank); }
   // Anything else that happens during the run.
   void at(int64_t at_us, VirtualClock::Event event) { clock_.at(at_us, std::move(event)); }
   OperationMemory& memory(size_t job, size_t operation) { return *jobs_[job]->memories[operation]; }
@@ -292,6 +294,7 @@ class Simulation {
   bool has_programs_ = false;
   bool orderly_ = false;  // every job says how it may end: stricter checks apply
   std::vector<AggregatorNode> aggregators_;
+  std::vector<std::shared_ptr<faults::LastContributions>> shards_last_;  // by shard
   std::vector<std::unique_ptr<JobRun>> jobs_;
   std::vector<std::unique_ptr<OperationPlan>> override_plans_;
   Report report_;

@@ -24,7 +24,8 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   if (!address.ok()) return address.status();
   StripeOptions stripe;
   stripe.address = address.value();
-  stripe.local = info.embedded && info.owner_rank == rank;
+  stripe.embedded_in = info.embedded ? info.owner_rank : kNoRank;
+  stripe.local = stripe.embedded_in == rank;
   stripe.job = info.job;
   stripe.epoch = membership.epoch;
   stripe.key = wire::stripe_key(membership.key, number);
@@ -207,9 +208,11 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions unco
   WorkerOptions worker = std::move(described).value();
   for (const JobStripe& one : stripes) {
     if (worker.stripes[path.stripes.size()].local && shard != nullptr) {
+      const auto last = std::make_shared<faults::LastContributions>();
       Result<ShardJob> installed =
-          shard->install(memberships[one.membership]->membership(), one.number, worker.world_size);
+          shard->install(memberships[one.membership]->membership(), one.number, worker.world_size, last);
       if (!installed.ok()) return installed.status();
+      worker.last = last;
       path.shard_job = std::move(installed).value();
     }
     path.stripes.push_back({one});

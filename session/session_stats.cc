@@ -74,6 +74,23 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
   }
 }
 
+// Names the ranks whose shards have lost most of their planned share.
+std::string describe_moved(const PathDescription& what) {
+  const auto& stripes = what.path.network().stripes;
+  double all = 0;
+  for (const NetworkPath::OneStripe& one : stripes) all += one.weight;
+  std::string text;
+  for (const NetworkPath::OneStripe& one : stripes) {
+    const int rank = one.stripe->options().embedded_in;
+    const double planned = one.weight / all;
+    const double share = static_cast<double>(one.stripe->counters().share.get()) / kWholeShare;
+    if (rank == kNoRank || 2 * share > planned) continue;
+    text += (text.empty() ? ", away from slow links or hosts: rank " : ", rank ") +
+            std::to_string(one.stripe->options().name_of(rank));
+  }
+  return text;
+}
+
 std::string describe_network(const PathDescription& what) {
   const NetworkPath& network = what.path.network();
   std::string note = network.workers.front()->verifies_sums() ? "; the ranks verify every sum" : "";
@@ -83,8 +100,8 @@ std::string describe_network(const PathDescription& what) {
   const std::string& plan = what.job.front()->membership().plan.text();
   std::string shares = plan.empty() ? "" : "; " + plan;
   if (const uint64_t changes = network.workers.front()->share_changes().get(); changes > 0)
-    shares +=
-        "; the shares have been corrected " + std::to_string(changes) + (changes == 1 ? " time" : " times");
+    shares += "; the shares have been corrected " + std::to_string(changes) +
+              (changes == 1 ? " time" : " times") + describe_moved(what);
   if (what.aggregators.empty()) {
     return "summed by " + std::to_string(network.stripes.size()) +
            " embedded shards, each in a different rank: " +

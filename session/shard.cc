@@ -68,7 +68,8 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
   return shard;
 }
 
-Result<ShardJob> Shard::install(const Membership& membership, size_t number, int world_size) {
+Result<ShardJob> Shard::install(const Membership& membership, size_t number, int world_size,
+                                std::shared_ptr<faults::LastContributions> last) {
   const uint16_t job = membership.stripes[number].job;
   const Status status =
       dataplane_->install({.job = job,
@@ -82,7 +83,8 @@ Result<ShardJob> Shard::install(const Membership& membership, size_t number, int
                            .payload_bytes = membership.payload_bytes,
                            .sums_values = sums_partial_floats(membership.capabilities),
                            .adds_floats = adds_floats(membership.capabilities, membership.spec),
-                           .spec = membership.spec});
+                           .spec = membership.spec,
+                           .last = std::move(last)});
   if (!status.ok()) return status;
   return ShardJob(dataplane_.get(), job, membership.epoch);
 }

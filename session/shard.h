@@ -56,8 +56,9 @@ class Shard {
   void set_root_rank(int rank) { root_rank_ = rank; }
   Address endpoint() const { return dataplane_->endpoints().front(); }
   DataplaneLimits limits() const { return dataplane_->limits(); }
-  // Accepts the packets of the job, once all ranks have joined: this shard is its stripe `number`.
-  Result<ShardJob> install(const Membership& membership, size_t number, int world_size);
+  // Accepts the packets of the job, once all ranks have joined: this shard is its stripe `number`, and counts in `last`.
+  Result<ShardJob> install(const Membership& membership, size_t number, int world_size,
+                           std::shared_ptr<faults::LastContributions> last);
 
   uint64_t bytes_received() const { return counter("bytes_received"); }
   uint64_t bytes_sent() const { return counter("bytes_sent"); }

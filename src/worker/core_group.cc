@@ -31,7 +31,8 @@ Progress CoreGroup::progress(size_t stream) const {
 }
 
 // A core comes to a number when all cores have the answer to the one before.
-std::shared_ptr<CoreGroup::WeightUpdate> CoreGroup::weight_update(uint64_t number) {
+std::shared_ptr<CoreGroup::WeightUpdate> CoreGroup::weight_update(uint64_t number,
+                                                                  std::span<const int32_t> added) {
   const std::lock_guard lock(mutex_);
   if (number < updates_) return latest_;
   NETSUM_ASSERT(number == updates_);
@@ -44,6 +45,7 @@ std::shared_ptr<CoreGroup::WeightUpdate> CoreGroup::weight_update(uint64_t numbe
     active.push_back(static_cast<int64_t>(active_us(core_of_[stripe]).get()));
   }
   latest_->measured = ShareBalancer::measurement(held, active);
+  latest_->measured.insert(latest_->measured.end(), added.begin(), added.end());
   return latest_;
 }
 

@@ -54,8 +54,11 @@ class CoreGroup {
   // In microseconds, since the last change of weights: when a stripe was held back, and when a core had something to send.
   Counter& held_us(size_t stripe) { return held_us_[stripe]; }
   Counter& active_us(size_t core) { return cores_[core].active_us; }
-  // Number `number` of the job. The first core that comes to it begins it, with what all have measured by then.
-  std::shared_ptr<WeightUpdate> weight_update(uint64_t number);
+  // Likewise: when a core had an operation.
+  Counter& busy_us(size_t core) { return cores_[core].busy_us; }
+  // Number `number` of the job. The first core that comes to it begins it, with what all have measured by then, and with what
+  // it adds.
+  std::shared_ptr<WeightUpdate> weight_update(uint64_t number, std::span<const int32_t> added = {});
 
  private:
   struct alignas(64) Core {
@@ -63,7 +66,7 @@ class CoreGroup {
       std::atomic<uint64_t> lowest_chunk{UINT64_MAX}, window_packets{0};
     };
     std::array<Stream, SlotLayout::kStreams> streams;
-    Counter active_us;
+    Counter active_us, busy_us;
   };
 
   const std::vector<size_t> core_of_;

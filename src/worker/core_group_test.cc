@@ -56,7 +56,8 @@ TEST(CoreGroup, AllCoresAskWithWhatAllHaveMeasured) {
   EXPECT_FALSE(first->answered()) << "its result is at one core";
   first->end();
   EXPECT_TRUE(first->answered());
-  EXPECT_THAT(group.weight_update(1)->measured, ElementsAre(500, 700, 0, 1));
+  EXPECT_THAT(group.weight_update(1, std::vector<int32_t>{7, 8})->measured,
+              ElementsAre(500, 700, 0, 1, 7, 8));
 }
 
 // The cores of one rank, and aggregators that answer HELLOs and nothing else.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "netsum/status.h"
 #include "src/encoding/encoding.h"
 #include "src/net/address.h"
 #include "src/worker/chunk_map.h"
@@ -17,7 +18,8 @@ namespace netsum {
 
 struct StripeOptions {
   Address address;
-  bool local = false;  // embedded in this process
+  bool local = false;         // embedded in this process
+  int embedded_in = kNoRank;  // the rank whose shard it is; kNoRank: it is an aggregator's
   // The multicast group of packets to all members; not valid: they come by unicast.
   Address multicast_group;
   uint16_t job = 0;

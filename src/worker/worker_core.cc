@@ -34,6 +34,8 @@ WorkerOptions with_defaults(WorkerOptions options) {
     options.names.push_back(rank);
   if (options.group == nullptr)
     options.group = std::make_shared<CoreGroup>(std::vector<size_t>(options.stripes.size(), 0));
+  for (StripeOptions& stripe : options.stripes)
+    if (stripe.embedded_in >= options.world_size) stripe.embedded_in = kNoRank;
   // What all stripes can.
   options.encoding.floats = FloatSums::kAsTheyAre;
   for (const StripeOptions& stripe : options.stripes)
@@ -102,6 +104,11 @@ WorkerCore::WorkerCore(const WorkerOptions& options)
       std::count(weights.begin(), weights.end(), 0u) == 0) {
     balancer_.emplace(weights);
     looked_at_us_.resize(weights.size());
+    const bool shards = std::any_of(options_.stripes.begin(), options_.stripes.end(),
+                                    [](const auto& stripe) { return stripe.embedded_in != kNoRank; });
+    const auto ranks = static_cast<size_t>(options.world_size);
+    if (shards && ranks >= LinkBalancer::kFewestRanks) links_.emplace(ranks);
+    begin_period();
   }
   note_shares();
   frame_stride_ = NETSUM_HEADER_BYTES + payload_bytes;  // full packets are adjacent: one piece for the kernel
@@ -183,8 +190,13 @@ void WorkerCore::start(uint64_t id, OperationSpec spec) {
   if (options_.summands > options_.world_size && !spec.joint.summed) encoding.floats = FloatSums::kNo;
   enqueue(id, std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, encoding));
   ++period_.operations;
+  const uint64_t operations =
+      links_.has_value() && links_->tries() ? kShortPeriodOperations : kPeriodOperations;
+  // The operation that begins is not measured: it may be the only long one.
+  const uint64_t chunks = links_.has_value() ? period_.chunks_before : period_.chunks;
   const bool long_enough =
-      period_.operations >= kPeriodOperations && period_.chunks >= options_.balance_period * group_.stripes();
+      period_.operations >= operations &&
+      chunks >= options_.balance_period * group_.stripes() * operations / kPeriodOperations;
   if (balancer_.has_value() && !pending_update_.has_value() && long_enough) begin_update();
 }
 
@@ -196,6 +208,7 @@ void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
   uint64_t& next_chunk = next_chunk_[stripes_.front()->stream_of(operation->moves_bytes())];
   operation->first_chunk = next_chunk;
   next_chunk += chunks;
+  period_.chunks_before = period_.chunks;
   period_.chunks += chunks;
   if (operation->has_watermarks()) {
     const size_t per_chunk = operation->encoding().chunk_elements(stripes_.front()->lane_room());
@@ -211,8 +224,8 @@ void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
 }
 
 void WorkerCore::begin_update() {
-  pending_update_ =
-      PendingUpdate{.effective = next_number_ + kLead, .update = group_.weight_update(updates_begun_++)};
+  pending_update_ = PendingUpdate{.effective = next_number_ + kLead,
+                                  .update = group_.weight_update(updates_begun_++, measured_of_links())};
   std::vector<int32_t>& measured = pending_update_->update->measured;
   OperationSpec spec;
   spec.type = DataType::kInt32;
@@ -228,15 +241,74 @@ void WorkerCore::begin_update() {
 
 void WorkerCore::take_update() {
   NETSUM_ASSERT(pending_update_->update->answered());
-  if (balancer_->take(pending_update_->update->measured)) {
-    chunk_map_ = std::make_shared<ChunkMap>(balancer_->weights());
+  const std::span<const int32_t> measured = pending_update_->update->measured;
+  const size_t of_stripes = group_.stripes() + 1;
+  // One change at a time, or neither is judged by its own effect.
+  if (take_links(measured.subspan(of_stripes)) || balancer_->take(measured.first(of_stripes))) {
+    chunk_map_ = std::make_shared<ChunkMap>(weights());
     share_changes_.add();
     note_shares();
   }
   pending_update_.reset();
-  period_ = {};
+  begin_period();
   for (const auto& stripe : stripes_) group_.held_us(stripe->options().index).set(0);
   group_.active_us(options_.core).set(0);
+  group_.busy_us(options_.core).set(0);
+}
+
+void WorkerCore::begin_period() {
+  period_ = {};
+  if (!links_.has_value() || options_.last == nullptr) return;
+  for (const Counter& sums : options_.last->sums) period_.last.push_back(sums.get());
+}
+
+// By rank: in how many sums of this rank's shard it was the last; then the time for a chunk, of which each rank knows its own.
+std::vector<int32_t> WorkerCore::measured_of_links() const {
+  std::vector<int32_t> measured;
+  if (!links_.has_value()) return measured;
+  constexpr uint64_t kMost = 1'000'000;  // of each of at most kMaxRanks
+  const auto ranks = static_cast<size_t>(options_.world_size);
+  measured.resize(2 * ranks);
+  const StripeOptions& any = stripes_.front()->options();
+  for (size_t rank = 0; rank < ranks && !period_.last.empty(); ++rank) {
+    const uint16_t member = any.member_of(static_cast<int>(rank));
+    if (member >= period_.last.size()) continue;  // it sends to another aggregator
+    const uint64_t sums = options_.last->sums[member].get() - period_.last[member];
+    measured[rank] = static_cast<int32_t>(std::min(sums, kMost));
+  }
+  uint64_t busy_us = 0;
+  for (size_t core = 0; core < group_.cores(); ++core)
+    busy_us = std::max(busy_us, group_.busy_us(core).get());
+  const uint64_t ns = busy_us * 1000 / std::max<uint64_t>(1, period_.chunks_before);
+  measured[ranks + static_cast<size_t>(options_.rank)] =
+      static_cast<int32_t>(std::min<uint64_t>(ns, 1'000'000'000));
+  return measured;
+}
+
+bool WorkerCore::take_links(std::span<const int32_t> measured) {
+  if (!links_.has_value()) return false;
+  const auto ranks = static_cast<size_t>(options_.world_size);
+  std::vector<int32_t> own_share(ranks);
+  const size_t length = chunk_map_->period().size();
+  for (size_t i = 0; i < options_.stripes.size(); ++i) {
+    const int rank = options_.stripes[i].embedded_in;
+    if (rank != kNoRank)
+      own_share[static_cast<size_t>(rank)] =
+          static_cast<int32_t>(chunk_map_->count(0, length, i) * 1000 / length);
+  }
+  return links_->take(measured.first(ranks), own_share, measured.subspan(ranks));
+}
+
+std::vector<uint32_t> WorkerCore::weights() const {
+  std::vector<uint32_t> weights(balancer_->weights().begin(), balancer_->weights().end());
+  if (!links_.has_value()) return weights;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const int rank = options_.stripes[i].embedded_in;
+    if (rank == kNoRank) continue;
+    const uint32_t part = links_->part(static_cast<size_t>(rank));
+    weights[i] = std::max(1u, weights[i] * part / LinkBalancer::kWhole);
+  }
+  return weights;
 }
 
 void WorkerCore::note_shares() {
@@ -290,6 +362,9 @@ std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
     if (active_since_us_ != 0)
       group_.active_us(options_.core).add(static_cast<uint64_t>(now_us - active_since_us_));
     active_since_us_ = has_data_to_send() ? now_us : 0;
+    if (busy_since_us_ != 0)
+      group_.busy_us(options_.core).add(static_cast<uint64_t>(now_us - busy_since_us_));
+    busy_since_us_ = operations_.empty() ? 0 : now_us;
   }
   for (size_t tried = 0; tried < stripes_.size() && outbox_.size() < kBurst; ++tried) {
     const size_t index = next_stripe_;

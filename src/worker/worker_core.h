@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "netsum/status.h"
+#include "src/faults/last_contributions.h"
 #include "src/net/packet_io.h"
 #include "src/worker/core_group.h"
 #include "src/worker/in_flight.h"
+#include "src/worker/link_balancer.h"
 #include "src/worker/operation.h"
 #include "src/worker/share_balancer.h"
 #include "src/worker/slots/pacer.h"
@@ -47,6 +49,9 @@ struct WorkerOptions {
   // The weights follow what the ranks measure (share_balancer.h) in periods of this many chunks for each stripe, if there
   // are several stripes and each has a weight. 0: they stay as they are. Equal on all ranks.
   uint64_t balance_period = 0;
+  // Of this rank's shard: who was the last, so that shares move away from slow links, too (link_balancer.h). Null: not counted.
+  // Whether the ranks count it is equal on all.
+  std::shared_ptr<const faults::LastContributions> last;
   // What leaves obeys E(tau) <= kPaceBurst full packets + this rate tau, all headers included; a core of a group has its part of
   // both. Stripes in this process do not count. 0: no limit.
   uint64_t pace_bytes_per_s = 0;
@@ -135,6 +140,8 @@ class WorkerCore {
   struct Period {
     uint64_t operations = 0;
     uint64_t chunks = 0;
+    uint64_t chunks_before = 0;  // the last operation
+    std::vector<uint64_t> last;  // by rank: WorkerOptions::last at the period's begin
   };
   struct PendingUpdate {
     uint64_t effective = 0;  // the number of the first operation with the new weights
@@ -142,7 +149,7 @@ class WorkerCore {
     uint32_t signature = 0;  // of the operation
     bool here = true;        // its operation has not ended here
   };
-  static constexpr uint64_t kPeriodOperations = 4, kLead = 2;
+  static constexpr uint64_t kPeriodOperations = 4, kShortPeriodOperations = 2, kLead = 2;
   static constexpr uint64_t kAhead = 2;  // windows
   // After which a core that is held back by another one of its group reads that one's progress again.
   static constexpr int64_t kRecheckUs = 50;
@@ -157,6 +164,10 @@ class WorkerCore {
   void enqueue(uint64_t id, std::unique_ptr<Operation> operation);
   void begin_update();
   void take_update();
+  void begin_period();
+  std::vector<int32_t> measured_of_links() const;
+  bool take_links(std::span<const int32_t> measured);
+  std::vector<uint32_t> weights() const;
   void note_shares();
   bool has_data_to_send() const;
   // Writes the packets of the stripe that are due, as far as there is room and the pace allows.
@@ -183,11 +194,13 @@ class WorkerCore {
   std::shared_ptr<const ChunkMap> chunk_map_;
   std::vector<std::unique_ptr<Stripe>> stripes_;
   std::optional<ShareBalancer> balancer_;  // only if the weights adapt
+  std::optional<LinkBalancer> links_;      // and there are shards that count who is the last
   Period period_;
   std::optional<PendingUpdate> pending_update_;
   uint64_t updates_begun_ = 0;
   std::vector<int64_t> looked_at_us_;  // by stripe of the job, while it is held back; 0: it is not
   int64_t active_since_us_ = 0;        // 0: no data is due
+  int64_t busy_since_us_ = 0;          // 0: there is no operation
   std::optional<Pacer> pacer_;
   int64_t paced_us_ = INT64_MAX;    // when the pace allows the next packet
   int64_t recheck_us_ = INT64_MAX;  // when collect() reads the progress of other cores again

@@ -1,0 +1,258 @@
+// Ranks that sum in embedded shards, while links become slow and fast again: how long operations take, and that shares follow.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "emulate/simulation.h"
+#include "src/base/rng.h"
+#include "src/base/soak.h"
+
+namespace netsum::emulate {
+namespace {
+
+constexpr int kRanks = 8;
+constexpr double kLink = 12.5;  // bytes per us: 100 Mbit/s
+constexpr size_t kElements = (1 << 20) / sizeof(int32_t);
+constexpr uint32_t kPayload = 1440;
+
+// At that operation's begin on rank 0, and so much later, the link of a rank gets this fraction of the others' rate.
+struct Change {
+  int operation = 0;
+  int rank = 0;
+  double fraction = 1;
+  int64_t after_us = 0;
+};
+
+struct Training {
+  int operations = 0;
+  std::vector<Change> changes;
+  int straggler = kNoRank;
+  int64_t late_us = 0;
+  bool small_ones = false;  // after each operation, of one element
+  uint64_t seed = 1;
+};
+
+struct Result {
+  std::vector<double> took_us;  // by operation: from the begin of the last rank to the end of the last one
+  std::vector<std::vector<double>> shares;  // by operation and rank, at its end
+  uint64_t changes = 0;
+  std::string problem;
+};
+
+// One operation after the other; each takes all ranks.
+class Trainer final : public Program {
+ public:
+  struct Job {
+    Simulation* simulation = nullptr;
+    const Training* training = nullptr;
+    std::vector<int64_t> begun_us, ended_us;  // by operation, of the last rank
+    std::vector<std::vector<double>> shares;
+    bool wrong = false;
+  };
+
+  Trainer(Job* job, int rank) : job_(job), rank_(rank), input_(kElements), output_(kElements) {
+    for (size_t i = 0; i < kElements; ++i) input_[i] = static_cast<int32_t>(i % 1000) * (rank + 1);
+  }
+
+  std::optional<OperationSpec> next() override {
+    const int64_t now_us = job_->simulation->now_us();
+    if (running_ || done() || now_us < ready_us_) return std::nullopt;
+    running_ = true;
+    if (std::exchange(small_, false)) return spec_of(1);
+    job_->begun_us[begun_] = std::max(job_->begun_us[begun_], now_us);
+    for (const Change& change : job_->training->changes) {
+      if (rank_ != 0 || change.operation != static_cast<int>(begun_)) continue;
+      job_->simulation->at(now_us + change.after_us, [job = job_, change] {
+        job->simulation->network().set_rate(Simulation::worker_address(0, change.rank),
+                                            kLink * change.fraction);
+      });
+    }
+    ++begun_;
+    small_ = job_->training->small_ones;
+    return spec_of(kElements);
+  }
+  void ended(uint64_t number, const Status& status) override {
+    running_ = false;
+    job_->wrong |= !status.ok();
+    if (job_->training->small_ones && number % 2 == 1) return;
+    number /= job_->training->small_ones ? 2 : 1;
+    for (size_t i = 0; i < kElements; i += 97)
+      job_->wrong |= output_[i] != static_cast<int32_t>(i % 1000) * kRanks * (kRanks + 1) / 2;
+    const int64_t now_us = job_->simulation->now_us();
+    job_->ended_us[number] = std::max(job_->ended_us[number], now_us);
+    if (rank_ == 0) {
+      const WorkerCore& core = job_->simulation->worker(0, 0);
+      for (size_t i = 0; i < core.stripe_count(); ++i)
+        job_->shares[number].push_back(static_cast<double>(core.stripe(i).counters().share.get()) /
+                                       kWholeShare);
+    }
+    if (rank_ != job_->training->straggler) return;
+    ready_us_ = now_us + job_->training->late_us;
+    job_->simulation->at(ready_us_, [job = job_, rank = rank_] { job->simulation->wake(0, rank); });
+  }
+  bool done() const override { return begun_ == job_->begun_us.size() && !small_ && !running_; }
+
+ private:
+  OperationSpec spec_of(size_t elements) {
+    OperationSpec spec;
+    spec.type = DataType::kInt32;
+    spec.tensors = {{input_.data(), output_.data(), elements}};
+    spec.role.rank = rank_;
+    return spec;
+  }
+
+  Job* const job_;
+  const int rank_;
+  std::vector<int32_t> input_, output_;
+  size_t begun_ = 0;
+  bool running_ = false, small_ = false;
+  int64_t ready_us_ = 0;
+};
+
+Result run(const Training& training) {
+  Scenario scenario = quiet_scenario(kRanks, DataType::kInt32, 1, 0);
+  scenario.seed = training.seed;
+  scenario.payload_bytes = kPayload;
+  scenario.jobs[0].data_slots = 256;
+  scenario.jobs[0].scale_slots = 32;
+  scenario.aggregators = scenario.shards = kRanks;
+  scenario.stripe_weights.assign(kRanks, 1);
+  scenario.balance_period = 4 * kElements * sizeof(int32_t) / kPayload / kRanks;
+  for (LinkOptions* link :
+       {&scenario.worker_up, &scenario.worker_down, &scenario.aggregator_up, &scenario.aggregator_down}) {
+    *link = {.delay_us = 10, .jitter_us = 5, .bytes_per_us = kLink};
+    link->queue_bytes = 1'000'000;
+  }
+  Simulation simulation(scenario);
+  Trainer::Job job{.simulation = &simulation, .training = &training};
+  job.begun_us.resize(static_cast<size_t>(training.operations));
+  job.ended_us.resize(job.begun_us.size());
+  job.shares.resize(job.begun_us.size());
+  std::vector<std::unique_ptr<Trainer>> trainers;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    trainers.push_back(std::make_unique<Trainer>(&job, rank));
+    simulation.set_program(0, rank, trainers.back().get());
+  }
+  Result result;
+  result.problem = simulation.run().first_problem();
+  if (job.wrong) result.problem += "; a sum is wrong";
+  for (size_t i = 0; i < job.begun_us.size(); ++i)
+    result.took_us.push_back(static_cast<double>(job.ended_us[i] - job.begun_us[i]));
+  result.shares = job.shares;
+  result.changes = simulation.worker(0, 0).share_changes().get();
+  return result;
+}
+
+// What an operation takes at least, by the ranks alone, if the links of some have these fractions of the others' rate.
+double least_us(std::vector<double> fractions) {
+  constexpr double kOneUs = kElements * sizeof(int32_t) / kPayload * (kPayload + NETSUM_HEADER_BYTES) / kLink;
+  const double rates = std::accumulate(fractions.begin(), fractions.end(), 0.0) +
+                       static_cast<double>(kRanks - fractions.size());
+  double least = 2.0 * (kRanks - 1) / rates;
+  for (const double fraction : fractions) least = std::max(least, 1 / fraction);
+  return least * kOneUs;
+}
+
+double mean(const std::vector<double>& of, int first, int count) {
+  const auto begin = of.begin() + first;
+  return std::accumulate(begin, begin + count, 0.0) / count;
+}
+
+constexpr int kBefore = 6, kLearns = 10;  // operations before a change, and to learn of it
+constexpr int kJudged = 6;
+
+std::vector<uint64_t> seeds() {
+  std::vector<uint64_t> all(soak() ? 10 : 1);
+  const char* const given = std::getenv("NETSUM_SIM_SEED");
+  std::iota(all.begin(), all.end(), given != nullptr ? std::strtoull(given, nullptr, 10) : 1);
+  return all;
+}
+
+std::string replay(uint64_t seed) {
+  return "; replay: NETSUM_SIM_SEED=" + std::to_string(seed);
+}
+
+// After kLearns operations they are near the bound: as near as those before, of equal links, and 10 %.
+void expect_near(const Result& result, int first, const std::vector<double>& fractions) {
+  EXPECT_EQ(result.problem, "");
+  const double usual = mean(result.took_us, 1, kBefore - 1) / least_us({});
+  EXPECT_LT(usual, 1.12);
+  EXPECT_LT(mean(result.took_us, first, kJudged), 1.1 * usual * least_us(fractions));
+}
+
+TEST(SlowLink, SharesLeaveItWithinTenOperations) {
+  for (const uint64_t seed : seeds()) {
+    for (const double fraction : {0.75, 0.5, 0.25}) {
+      SCOPED_TRACE(std::to_string(fraction) + replay(seed));
+      // At any moment of a period.
+      const int at = kBefore + static_cast<int>(seed % 6);
+      const Training training{.operations = at + 1 + kLearns + kJudged,
+                              .changes = {{at, 3, fraction, static_cast<int64_t>(seed % 8) * 10'000}},
+                              .small_ones = fraction == 0.5,
+                              .seed = seed};
+      expect_near(run(training), at + 1 + kLearns, {fraction});
+    }
+  }
+}
+
+TEST(SlowLink, SharesComeBackAfterRepair) {
+  for (const uint64_t seed : seeds()) {
+    SCOPED_TRACE(replay(seed));
+    const Training training{
+        .operations = kBefore + 38, .changes = {{kBefore, 5, 0.5, 0}, {kBefore + 12, 5, 1, 0}}, .seed = seed};
+    const Result result = run(training);
+    EXPECT_EQ(result.problem, "");
+    EXPECT_LT(result.shares[kBefore + 12][5], 0.01);
+    EXPECT_NEAR(result.shares.back()[5], 1.0 / kRanks, 0.01);
+    EXPECT_LT(mean(result.took_us, training.operations - kJudged, kJudged),
+              1.03 * mean(result.took_us, 1, kBefore - 1));
+  }
+}
+
+TEST(SlowLink, SharesLeaveTwo) {
+  if (!soak()) GTEST_SKIP() << "soak";
+  for (const uint64_t seed : seeds()) {
+    for (const double second : {0.5, 0.75}) {
+      SCOPED_TRACE(std::to_string(second) + replay(seed));
+      const Training training{.operations = kBefore + 1 + kLearns + kJudged,
+                              .changes = {{kBefore, 3, 0.5, 0}, {kBefore, 6, second, 0}},
+                              .seed = seed};
+      expect_near(run(training), kBefore + 1 + kLearns, {0.5, second});
+    }
+  }
+}
+
+TEST(SlowLink, EqualRanksAndAStragglerKeepTheirShares) {
+  for (const uint64_t seed : seeds()) {
+    for (const int straggler : {kNoRank, 2}) {
+      SCOPED_TRACE(std::to_string(straggler) + replay(seed));
+      const Training training{
+          .operations = soak() ? 100 : 20, .straggler = straggler, .late_us = 50'000, .seed = seed};
+      const Result result = run(training);
+      EXPECT_EQ(result.problem, "");
+      EXPECT_EQ(result.changes, 0u);
+    }
+  }
+}
+
+TEST(SlowLink, SharesDoNotFollowOneThatFlaps) {
+  if (!soak()) GTEST_SKIP() << "soak";
+  for (const uint64_t seed : seeds()) {
+    SCOPED_TRACE(replay(seed));
+    Training training{.operations = 300, .seed = seed};
+    for (int i = kBefore; i < training.operations; i += 4)  // at most a second
+      training.changes.push_back({i, 1, i / 4 % 2 == 0 ? 1 : 0.5, 0});
+    const Result result = run(training);
+    EXPECT_EQ(result.problem, "");
+    EXPECT_LE(result.changes, 16u);
+  }
+}
+
+}  // namespace
+}  // namespace netsum::emulate
