@@ -33,8 +33,8 @@ namespace netsum {
 namespace {
 
 // In all_reduce() and wait(), by the calling thread: the tensors of the operation, the operation that the engine shares with the
-// Work, and in the core the operation and its encoding.
-constexpr uint64_t kMostPerSum = 4;
+// Work, and the operation in the core.
+constexpr uint64_t kMostPerSum = 3;
 
 void expect_few_allocations(const CommunicatorOptions& options) {
   run_ranks(2, options, [](int, std::unique_ptr<Communicator>& communicator) {

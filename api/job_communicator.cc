@@ -117,8 +117,8 @@ Status JobCommunicator::check(const OperationSpec& spec) const {
 }
 
 size_t JobCommunicator::chunk_elements(const OperationSpec& spec) const {
-  const auto encoding = make_encoding({.lane_bits = options_.lane_bits, .fixed_floats = true}, spec.type,
-                                      spec.op, world_size());
+  const auto encoding = shared_encoding({.lane_bits = options_.lane_bits, .fixed_floats = true}, spec.type,
+                                        spec.op, world_size());
   const std::lock_guard lock(mutex_);
   return encoding->chunk_elements(payload_bytes_);
 }

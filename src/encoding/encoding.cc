@@ -1,5 +1,9 @@
 #include "src/encoding/encoding.h"
 
+#include <map>
+#include <memory>
+#include <tuple>
+
 #include "src/base/assert.h"
 #include "src/encoding/bytes.h"
 #include "src/encoding/fixed_point.h"
@@ -66,6 +70,17 @@ std::unique_ptr<const Encoding> make_encoding(const EncodingOptions& options, Da
       break;
   }
   NETSUM_ASSERT(encoding != nullptr && members <= encoding->max_members());
+  return encoding;
+}
+
+std::shared_ptr<const Encoding> shared_encoding(const EncodingOptions& options, DataType type, ReduceOp op,
+                                                int members) {
+  // An encoding is immutable, and a job uses few.
+  static thread_local std::map<std::tuple<EncodingOptions, DataType, ReduceOp, int>,
+                               std::shared_ptr<const Encoding>>
+      known;
+  std::shared_ptr<const Encoding>& encoding = known[{options, type, op, members}];
+  if (encoding == nullptr) encoding = make_encoding(options, type, op, members);
   return encoding;
 }
 

@@ -22,6 +22,7 @@
 #define NETSUM_SRC_ENCODING_ENCODING_H_
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -121,6 +122,8 @@ struct EncodingOptions {
   bool one_tensor =
       false;  // the tensors of an operation are pieces of one: elements are treated as those of one
   bool without_tensors = false;  // this rank has no memory (without_tensors.h)
+
+  auto operator<=>(const EncodingOptions&) const = default;
 };
 
 // Whether `type` has that reduction: bits are those of integers, means those of floating-point numbers.
@@ -132,6 +135,9 @@ bool travels_as_words(ReduceOp op);
 // are moved as they are (bytes.h), whatever the options say.
 std::unique_ptr<const Encoding> make_encoding(const EncodingOptions& options, DataType type, ReduceOp op,
                                               int members);
+// The same without an allocation, if this thread has had it before.
+std::shared_ptr<const Encoding> shared_encoding(const EncodingOptions& options, DataType type, ReduceOp op,
+                                                int members);
 
 }  // namespace netsum
 

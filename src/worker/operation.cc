@@ -61,7 +61,7 @@ Operation::Operation(uint64_t number, OperationSpec spec, int members, const Enc
       has_outputs_(std::ranges::any_of(elements_.tensors(), has_output)),
       all_inputs_(std::ranges::all_of(elements_.tensors(), has_input)),
       all_outputs_(std::ranges::all_of(elements_.tensors(), has_output)),
-      encoding_(make_encoding(encoding_of(encoding, spec), spec.type, spec.op, members)),
+      encoding_(shared_encoding(encoding_of(encoding, spec), spec.type, spec.op, members)),
       role_(std::move(spec.role)),
       watermarks_(std::move(spec.watermarks)),
       partial_sums_(spec.joint.summed),

@@ -188,7 +188,7 @@ class Operation {
   const TensorSequence elements_;        // null where this rank does not contribute or receive
   const bool has_inputs_, has_outputs_;  // of some tensors
   const bool all_inputs_, all_outputs_;  // of all tensors: then no runs have to be looked at
-  const std::unique_ptr<const Encoding> encoding_;
+  const std::shared_ptr<const Encoding> encoding_;
   const Role role_;
   const std::shared_ptr<Watermarks> watermarks_;
   const bool partial_sums_;

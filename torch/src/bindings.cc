@@ -259,12 +259,14 @@ std::string describe_hosts(const ProcessGroupNetsum::CallCounts& calls) {
   return text.str();
 }
 
-// "; tensors staged from cuda:0 in pinned memory", or nothing if there were none.
+// "; tensors staged from cuda:0 in pinned memory, by segments of 1024 KiB", or nothing if there were none.
 std::string describe_staging(const ProcessGroupNetsum& group) {
   std::string text;
   for (const auto& [device, pinned] : group.staged_devices())
     text += (text.empty() ? "; tensors staged from " : ", from ") + device +
             (pinned ? " in pinned memory" : " in pageable memory");
+  if (const size_t bytes = group.staging_segment_bytes(); !text.empty() && bytes > 0)
+    text += ", by segments of " + std::to_string(bytes >> 10) + " KiB";
   return text;
 }
 

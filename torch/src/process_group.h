@@ -91,6 +91,9 @@ class ProcessGroupNetsum : public c10d::Backend {
   }
   // The accelerators whose tensors this rank has staged, and whether in pinned memory.
   std::vector<std::pair<std::string, bool>> staged_devices() const;
+  size_t staging_segment_bytes() const {
+    return staging_limits_.segment;
+  }  // 0: tensors are staged as a whole
 
   c10::intrusive_ptr<c10d::Store> store() const { return store_; }
   // The ranks of this group in the job, for recordings. Until it is called, they count as those of the job.
