@@ -215,19 +215,6 @@ TEST(SlowLink, SharesComeBackAfterRepair) {
   }
 }
 
-TEST(SlowLink, SharesLeaveTwo) {
-  if (!soak()) GTEST_SKIP() << "soak";
-  for (const uint64_t seed : seeds()) {
-    for (const double second : {0.5, 0.75}) {
-      SCOPED_TRACE(std::to_string(second) + replay(seed));
-      const Training training{.operations = kBefore + 1 + kLearns + kJudged,
-                              .changes = {{kBefore, 3, 0.5, 0}, {kBefore, 6, second, 0}},
-                              .seed = seed};
-      expect_near(run(training), kBefore + 1 + kLearns, {0.5, second});
-    }
-  }
-}
-
 TEST(SlowLink, EqualRanksAndAStragglerKeepTheirShares) {
   for (const uint64_t seed : seeds()) {
     for (const int straggler : {kNoRank, 2}) {
@@ -238,19 +225,6 @@ TEST(SlowLink, EqualRanksAndAStragglerKeepTheirShares) {
       EXPECT_EQ(result.problem, "");
       EXPECT_EQ(result.changes, 0u);
     }
-  }
-}
-
-TEST(SlowLink, SharesDoNotFollowOneThatFlaps) {
-  if (!soak()) GTEST_SKIP() << "soak";
-  for (const uint64_t seed : seeds()) {
-    SCOPED_TRACE(replay(seed));
-    Training training{.operations = 300, .seed = seed};
-    for (int i = kBefore; i < training.operations; i += 4)  // at most a second
-      training.changes.push_back({i, 1, i / 4 % 2 == 0 ? 1 : 0.5, 0});
-    const Result result = run(training);
-    EXPECT_EQ(result.problem, "");
-    EXPECT_LE(result.changes, 16u);
   }
 }
 
