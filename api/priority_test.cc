@@ -65,7 +65,7 @@ Work start(Communicator& communicator, const Sum& sum, std::vector<std::byte>* m
 }
 
 class PriorityTest : public ::testing::TestWithParam<Place> {};
-INSTANTIATE_TEST_SUITE_P(Everywhere, PriorityTest,
+INSTANTIATE_TEST_SUITE_P(Places, PriorityTest,
                          testing::Values(Place::kShards, Place::kLossyShards, Place::kAggregators,
                                          Place::kHierarchy, Place::kOneHost, Place::kTwoHosts,
                                          Place::kFailover),
