@@ -18,7 +18,7 @@ command_tests=(-n "$((5 * jobs / 2))" scripts tests/mutation tests/cli)  # more 
 link_tests=(-n "$jobs" tests/cli)  # those that are marked as measuring rates of links
 torch_tests=(tests/torch)
 training_tests=(tests/torch/test_{advice,compress,compress_gather,control,local_updates,one_bit_adam,overlap,priority,training}.py)
-sharded_tests=(tests/torch/test_{compress_sharded,sharded_training}.py)
+sharded_tests=(tests/torch/test_{compress_sharded,gpu_check,hsdp,segments,sharded_training}.py)
 suite_tests=(tests/torch/test_{accelerator,operations,pytorch_suite}.py)
 failure_tests=(tests/torch/test_{compress_failures,exit,failures,interruption}.py)
 error_tests=(tests/torch/test_{errors,store}.py)
@@ -128,7 +128,6 @@ if [ "$what" = soak ]; then choose_soak_tests; fi
 if [ ${#torch_tests[@]} -gt 0 ]; then
   # Beside ctest, whose tests compute more.
   run_pytest run_beside failures "${failure_tests[@]}"
-  run_pytest run_beside errors "${error_tests[@]}"
 fi
 if [ ${#ctest_which[@]} -gt 0 ]; then
   step "C++ tests, fuzzers, models, installation, layout (ctest)"
@@ -143,7 +142,9 @@ if [ ${#command_tests[@]} -gt 0 ]; then
     which="measures and not soak" run_pytest run links "${link_tests[@]}"
     which="not measures and not soak"
   fi
+  if [ ${#torch_tests[@]} -gt 0 ]; then which="not soak" run_pytest run_beside errors "${error_tests[@]}"; fi
   run_pytest run command "${command_tests[@]}"
+  wait_for_all
   which="not soak"
 fi
 if [ ${#torch_tests[@]} -gt 0 ]; then
