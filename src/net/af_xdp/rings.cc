@@ -27,7 +27,7 @@ constexpr size_t kMemoryBytes =
     size_t{XskRings::kSendFrames + XskRings::kReceiveFrames} * XskRings::kChunkBytes;
 constexpr size_t kLongestBurst = 256;
 constexpr uint32_t kKernelBudget = 32;  // frames that a call sends in copy mode: TX_BATCH_SIZE
-constexpr int64_t kQueuePatienceUs = 1'000'000;
+constexpr int64_t kQueuePatienceUs = 5'000'000;
 // In copy mode the kernel charges frames under way to the socket, each with some overhead.
 constexpr int kSendBuffer = 8 << 20;
 
@@ -90,7 +90,7 @@ Status XskRings::create(const std::string& interface) {
   config.tx_size = kSendFrames;
   config.libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD;
   config.bind_flags = XDP_USE_NEED_WAKEUP;  // zero-copy if possible, else copies
-  // The kernel releases a closed socket's queue a little after close() returns.
+  // The kernel releases a closed socket's queue after close() has returned: on a busy machine more than a second later.
   const int64_t deadline_us = monotonic_us() + kQueuePatienceUs;
   do {
     error = -xsk_socket__create(&socket_, interface.c_str(), kQueue, umem_, &arrived_, &send_, &config);
