@@ -8,11 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 namespace netsum {
 namespace {
+
+constexpr int kLongestSilenceS = 32'767;  // TCP_KEEPIDLE
 
 Status cannot_listen(const Address& address, int error) {
   const std::string what = "cannot listen on " + address.to_string() + ": ";
@@ -45,6 +48,27 @@ int open_at(const Address& address, FileDescriptor* listening) {
     return errno;
   *listening = std::move(fd);
   return 0;
+}
+
+// The kernel asks a silent host for an answer, and ends the connection if none comes. If data is on its way, it does not ask, but
+// waits as long for an acknowledgement.
+void end_after(int fd, std::chrono::milliseconds silence) {
+  constexpr int kQuestions = 5;
+  const auto seconds = static_cast<int>(std::min<int64_t>((silence.count() + 999) / 1000, kLongestSilenceS));
+  const int on = 1;
+  const int pause = std::max(1, seconds / (kQuestions + 2));
+  const int idle = std::max(1, seconds - kQuestions * pause);
+  const auto unacknowledged = static_cast<unsigned>(seconds) * 1000;
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof unacknowledged);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &pause, sizeof pause);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kQuestions, sizeof kQuestions);
+}
+
+std::string without_port(Address address) {
+  address.port = 0;
+  return address.to_string();
 }
 
 }  // namespace
@@ -107,23 +131,32 @@ void Connections::accept_for(grpc::experimental::ExternalConnectionAcceptor& acc
         ::poll(&ready[1], 1, 100);
       continue;
     }
-    Address address = Address::from_sockaddr(from);
-    address.port = 0;
-    const std::string peer = address.to_string();
+    const Address address = Address::from_sockaddr(from);
+    const std::string peer = without_port(address);
     struct stat socket {};
+    const std::lock_guard lock(mutex_);
     if (!has_room_for(peer) || ::fstat(fd, &socket) != 0) {
       ::close(fd);
       continue;
     }
     const int on = 1;
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    open_[peer].push_back({fd, socket.st_ino});
+    end_after(fd, kSilence);
+    open_[peer].push_back({fd, socket.st_ino, address.port});
     ++count_;
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.listener_fd = listening_.get();
     connection.fd = fd;
     acceptor.HandleNewConnection(&connection);
   }
+}
+
+void Connections::set_silence(const Address& peer, std::chrono::milliseconds silence) {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(without_port(peer));
+  if (found == open_.end()) return;
+  for (const Open& connection : found->second)
+    if (connection.port == peer.port && connection.is_open()) end_after(connection.fd, silence);
 }
 
 void Connections::stop() {

@@ -5,9 +5,11 @@
 #include <grpcpp/server_builder.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,12 +32,16 @@ class Connections {
   // Passes connections on until stop(), on a thread of the caller.
   void accept_for(grpc::experimental::ExternalConnectionAcceptor& acceptor);
   void stop();
+  // The connection from `peer` ends after so much silence of the other host. Before this is called: after kSilence. A host that runs answers for a process that is stopped, which only heartbeats detect. Any thread.
+  void set_silence(const Address& peer, std::chrono::milliseconds silence);
+  static constexpr std::chrono::milliseconds kSilence{7000};
 
  private:
   // A connection that gRPC has now. It is open as long as its number stands for the same socket.
   struct Open {
     int fd = -1;
     ino_t socket = 0;
+    uint16_t port = 0;  // of the peer
     bool is_open() const;
   };
 
@@ -45,7 +51,8 @@ class Connections {
   FileDescriptor listening_;
   FileDescriptor stop_;
   uint16_t port_ = 0;
-  // By peer. Which are closed is found out when a limit is reached.
+  std::mutex mutex_;  // for what follows
+  // By peer without port. Which are closed is found out when a limit is reached.
   std::map<std::string, std::vector<Open>> open_;
   size_t count_ = 0;
 };

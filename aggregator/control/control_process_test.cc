@@ -18,6 +18,7 @@
 #include <optional>
 #include <thread>
 
+#include "aggregator/control/connections.h"
 #include "aggregator/control/control_service.h"
 #include "aggregator/dataplane/fake_dataplane.h"
 #include "src/base/assert.h"
@@ -33,15 +34,18 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
 constexpr milliseconds kPatience{30'000};
-constexpr unsigned kChildSeconds = 60;  // a child that is forgotten ends itself
+constexpr milliseconds kShort{1'000}, kLong{60'000};  // silence that counts as a loss
+constexpr unsigned kChildSeconds = 60;                // a child that is forgotten ends itself
 
-JoinParameters parameters(const std::string& address, int rank, int world_size) {
+JoinParameters parameters(const std::string& address, int rank, int world_size,
+                          milliseconds liveness = milliseconds(0)) {
   JoinParameters join;
   join.address = address;
   join.job.set_name("train");
   join.rank = rank;
   join.job.set_world_size(world_size);
   join.timeout = kPatience;
+  join.liveness = liveness;
   return join;
 }
 
@@ -107,6 +111,10 @@ class FailureBox {
     failure_ = status;
     changed_.notify_all();
   }
+  bool comes_within(milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return failure_.has_value(); });
+  }
   Status wait() {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, kPatience, [&] { return failure_.has_value(); }))
@@ -123,16 +131,16 @@ class FailureBox {
 class ProcessTest : public ::testing::Test {
  protected:
   // Rank 0 here, rank 1 as a child, in a job that runs.
-  void run_job_with_child(const std::string& role = "member") {
+  void run_job_with_child(const std::string& role = "member", milliseconds liveness = milliseconds(0)) {
     auto service = ControlService::start({}, &dataplane_);
     ASSERT_TRUE(service.ok()) << service.status().to_string();
     service_ = std::move(service).value();
-    child_.emplace(std::vector<std::string>{role, service_->address()});
-    join(service_->address(), 2);
+    child_.emplace(std::vector<std::string>{role, service_->address(), std::to_string(liveness.count())});
+    join(service_->address(), 2, liveness);
     ASSERT_EQ(child_->line(), "joined");
   }
-  void join(const std::string& address, int world_size) {
-    auto client = ControlClient::join(parameters(address, 0, world_size),
+  void join(const std::string& address, int world_size, milliseconds liveness = milliseconds(0)) {
+    auto client = ControlClient::join(parameters(address, 0, world_size, liveness),
                                       [this](const Status& status) { failure_.put(status); });
     ASSERT_TRUE(client.ok()) << client.status().to_string();
     client_ = std::move(client).value();
@@ -167,7 +175,7 @@ TEST_F(ProcessTest, AMemberThatIsKilledWhileJoiningIsNamedToTheOthers) {
   auto service = ControlService::start({}, &dataplane_);
   ASSERT_TRUE(service.ok()) << service.status().to_string();
   service_ = std::move(service).value();
-  Child child({"member", service_->address()});
+  Child child({"member", service_->address(), "0"});
   const int64_t deadline_us = monotonic_us() + std::chrono::microseconds(kPatience).count();
   while (service_->status().jobs.empty() && monotonic_us() < deadline_us)
     std::this_thread::sleep_for(milliseconds(5));
@@ -229,9 +237,9 @@ TEST_F(ProcessTest, AnAggregatorThatIsKilledIsNamedAlthoughItsChildrenLiveOn) {
   EXPECT_TRUE(service.ok()) << service.status().to_string();
 }
 
-// A stopped process keeps its connections but answers nothing, as a host that has vanished.
+// A stopped process keeps its connections but answers nothing.
 TEST_F(ProcessTest, AMemberThatFallsSilentIsFoundOut) {
-  run_job_with_child();
+  run_job_with_child("member", kShort);
   child_->send(SIGSTOP);
   const Status failure = failure_.wait();
   EXPECT_EQ(failure.code(), ErrorCode::kPeerLost);
@@ -240,11 +248,29 @@ TEST_F(ProcessTest, AMemberThatFallsSilentIsFoundOut) {
 
 TEST_F(ProcessTest, AnAggregatorThatFallsSilentIsFoundOut) {
   child_.emplace(std::vector<std::string>{"aggregator"});
-  join(child_->line(), 1);
+  join(child_->line(), 1, kShort);
   ASSERT_NE(client_, nullptr);
   child_->send(SIGSTOP);
   const Status failure = failure_.wait();
   EXPECT_EQ(failure.code(), ErrorCode::kAggregatorLost);
+}
+
+// Longer than idle connections need an answer: only the liveness timeout counts.
+TEST_F(ProcessTest, WhoIsStoppedForLessThanItsLivenessTimeoutIsNoLoss) {
+  run_job_with_child("member", kLong);
+  Child aggregator({"aggregator"});
+  FailureBox other;
+  JoinParameters how = parameters(aggregator.line(), 0, 1, kLong);
+  const auto client = ControlClient::join(how, [&](const Status& status) { other.put(status); });
+  ASSERT_TRUE(client.ok()) << client.status().to_string();
+  aggregator.send(SIGSTOP);
+  child_->send(SIGSTOP);
+  const milliseconds stopped = Connections::kSilence * 4 / 3;
+  EXPECT_FALSE(failure_.comes_within(stopped));
+  child_->send(SIGCONT);
+  aggregator.send(SIGCONT);
+  EXPECT_FALSE(failure_.comes_within(stopped / 4));
+  EXPECT_FALSE(other.comes_within(milliseconds(0)));
 }
 
 // Its calls do not get through, but results do: then only their end tells that it is gone.
@@ -353,8 +379,9 @@ int child_main(int argc, char** argv) {
     int signal = 0;
     if (role != "aggregator" && ::sigwait(&fork_now, &signal) == 0) fork_child();
     ::pause();
-  } else if (role.starts_with("member") && argc == 3) {
-    const auto client = ControlClient::join(parameters(argv[2], 1, 2), [](const Status&) {});
+  } else if (role.starts_with("member") && argc == 4) {
+    const milliseconds liveness(std::stoi(argv[3]));
+    const auto client = ControlClient::join(parameters(argv[2], 1, 2, liveness), [](const Status&) {});
     if (!client.ok()) return EXIT_FAILURE;
     std::printf("joined\n");
     std::fflush(stdout);

@@ -6,6 +6,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
+#include <climits>
 #include <functional>
 #include <map>
 #include <memory>
@@ -164,7 +165,10 @@ void Service::join(grpc::CallbackServerContext* context, const Call& call, const
   control::JoinRequest message;
   if (!parse(request, &message, call)) return;
   call->release_ticket();
-  jobs_->join(message, peer_address(context->peer()), call);
+  const Address peer = peer_address(context->peer());
+  connections_.set_silence(peer,
+                           std::max(std::chrono::milliseconds(message.liveness_ms()), Connections::kSilence));
+  jobs_->join(message, peer, call);
 }
 
 void Service::leave(grpc::CallbackServerContext*, const Call& call, const grpc::ByteBuffer& request) {
@@ -259,9 +263,8 @@ Status Service::listen(const std::string& listen, const TlsOptions& tls) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   builder.SetResourceQuota(grpc::ResourceQuota("netsum control").Resize(kMaxMemoryBytes));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // The kernel finds hosts that disappear (Connections::set_silence). gRPC would count a stopped process as lost, too.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, INT_MAX);
   // Accept the members' keepalive pings, which gRPC would count as abuse.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveTimeMs / 2);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);

@@ -14,10 +14,10 @@ constexpr int kReconnectMinMs = 50;
 constexpr int kReconnectMaxMs = 200;
 constexpr int kConnectAttemptMs = 5000;
 
-grpc::ChannelArguments arguments() {
+grpc::ChannelArguments arguments(int silence_ms) {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, silence_ms);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMinMs);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
@@ -54,7 +54,8 @@ std::string percent_decode(std::string_view text) {
 
 }  // namespace
 
-Result<std::shared_ptr<grpc::Channel>> make_channel(const std::string& address, const TlsOptions& tls) {
+Result<std::shared_ptr<grpc::Channel>> make_channel(const std::string& address, const TlsOptions& tls,
+                                                    int silence_ms) {
   const Result<HostPort> parts = split_host_port(address);
   if (!parts.ok()) return parts.status();
   if (parts->port == 0)
@@ -77,7 +78,7 @@ Result<std::shared_ptr<grpc::Channel>> make_channel(const std::string& address, 
     options.pem_private_key = tls.private_key;
     credentials = grpc::SslCredentials(options);
   }
-  return grpc::CreateCustomChannel(target, credentials, arguments());
+  return grpc::CreateCustomChannel(target, credentials, arguments(silence_ms));
 }
 
 Address peer_address(const std::string& peer) {

@@ -3,6 +3,7 @@
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
+#include <climits>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -245,7 +246,11 @@ uint32_t to_wire(milliseconds time) {
 
 Result<std::unique_ptr<ControlClient>> ControlClient::join(const JoinParameters& parameters,
                                                            std::function<void(const Status&)> on_failure) {
-  auto channel = make_channel(parameters.address, parameters.tls);
+  // The heartbeat decides for how long the aggregator can be stopped.
+  const int64_t liveness_ms = parameters.liveness.count();
+  const int64_t silence_ms =
+      liveness_ms == 0 ? INT_MAX : std::clamp<int64_t>(liveness_ms, kKeepaliveTimeoutMs, INT_MAX);
+  auto channel = make_channel(parameters.address, parameters.tls, static_cast<int>(silence_ms));
   if (!channel.ok()) return channel.status();
   if (parameters.timeout.count() <= 0)
     return Status(ErrorCode::kInvalidArgument, "the timeout of joining must be positive");
