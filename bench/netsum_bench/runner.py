@@ -179,4 +179,7 @@ class Run:
     def well(self):
         """Whether nothing failed but what the case tolerates, and no result was wrong."""
         bad = [r for r in self.failures if r.get("wrong") or r.get("system") not in self.case.tolerates]
-        return not bad and not (self.case.check(self.records()) if self.case.check else [])
+        complaints = self.case.check(self.records()) if self.case.check else []
+        for complaint in complaints:
+            self.say(f"WRONG: {complaint}")
+        return not bad and not complaints

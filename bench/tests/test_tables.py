@@ -5,6 +5,7 @@ from bench_harness import cells, rows_of
 from netsum_bench import report
 from netsum_bench.cases import CASES
 from netsum_bench.labs import commands, schedules, serving, training, trees
+from netsum_bench.runner import turns_of
 from netsum_bench.tables import controller, micro, racks
 from netsum_bench.tables.columns import (
     FAILURES,
@@ -18,6 +19,8 @@ from netsum_bench.tables.columns import (
     lies_table,
     training_table,
 )
+
+RUN = {}
 
 
 def record(system, times, number=0, **more):
@@ -447,25 +450,58 @@ def test_a_run_in_which_all_failed_has_tables(name):
         assert all(isinstance(plot, str) for plot in (case.plots(records) if case.plots else []))
 
 
-def test_schedules_are_compared_with_ddp_over_the_same_backend():
-    def of(system, batch_ms, predicted, percent=100):
-        one = {"workers": 2, "percent": percent, "system": system, "batch_ms": batch_ms, "predicted": predicted}
-        return {**one, "rate": "80mbit", "network_share": 1.02, "loss": 0.5}
+def of_schedule(system, batch_ms, predicted=None, **more):
+    one = {"workers": 2, "model": "layers", "percent": 100, "round": 0, "system": system, "batch_ms": [batch_ms]}
+    of = {"predicted": predicted, "rate": "80mbit", "network_share": 1.02, "trained": 12, "losses": [7, 8], "loss": 0.5}
+    return {**one, **of, **more, "run": RUN}
 
+
+def test_schedules_are_compared_with_ddp_of_the_same_round():
     found = [
-        of("netsum DDP", [40.0], 1.0),
-        of("netsum DDP", [44.0], 1.0),
-        of("netsum delayed", [30.0], 1.333),
-        of("gloo overlapped", [50.0], None),  # without DDP beside it
-        of("netsum DDP", [20.0], 1.0, percent=25),
+        of_schedule("netsum DDP", 40.0, 1.0),
+        of_schedule("netsum DDP", 60.0, 1.0, round=1),
+        of_schedule("netsum delayed", 20.0, 1.333),
+        of_schedule("netsum delayed", 60.0, 1.333, round=1),
+        of_schedule("netsum delayed", 1.0, 1.333, round=2),  # without DDP in its round
+        of_schedule("gloo overlapped", 50.0),  # without DDP beside it
+        of_schedule("netsum DDP", 20.0, 1.0, percent=25),
+        of_schedule("netsum delayed", 16.0, 1.0, percent=25),
+        of_schedule("netsum DDP", 200.0, 1.0, model="language"),
+        of_schedule("netsum overlapped", 160.0, model="language"),
         {"workers": 2, "percent": 50, "system": "gloo DDP", "failed": "it hung"},
     ]
     assert list(map(cells, schedules.table(found).splitlines()[2:])) == [
-        ["25 %", "netsum", "DDP", "links of 80 Mbit/s", "102 %", "20.0 [20.0 - 20.0]", "1.00", "1.00"],
-        ["100 %", "netsum", "DDP", "links of 80 Mbit/s", "102 %", "42.0 [40.4 - 43.6]", "1.00", "1.00"],
-        ["100 %", "netsum", "delayed", "links of 80 Mbit/s", "102 %", "30.0 [30.0 - 30.0]", "1.40", "1.33"],
-        ["100 %", "gloo", "overlapped", "links of 80 Mbit/s", "102 %", "50.0 [50.0 - 50.0]", "", ""],
+        ["102 %", "netsum", "80", "20.0 [20.0 - 20.0]", "", "1.25/1.00 [1.25-1.25]", "", "", ""],
+        ["102 %", "netsum", "80", "50.0 [42.0 - 58.0]", "", "1.50/1.33 [1.00-2.00]", "", "", ""],
+        ["102 %, language", "netsum", "80", "200 [200 - 200]", "", "", "1.25 [1.25-1.25]", "", ""],
+        ["all", "", "", "", "", "1.25-1.50", "1.25-1.25", "", ""],
     ]
+    equal = [of_schedule(f"netsum {name}", 40.0, loss=0.5 + i / 16) for i, name in enumerate(schedules.SCHEDULES)]
+    losses = ["0.5000", "0.5625", "0.6250", "0.6875", "0.7500", "0.8125"]
+    assert cells(schedules.table(equal).splitlines()[-1]) == ["loss after 12", "", "", *losses]
+
+
+def test_schedules_have_the_losses_of_ddp_where_they_promise_it():
+    same = [of_schedule(f"netsum {name}", 40.0) for name in ("DDP", "overlapped", "prioritised")]
+    later = [{**one, "round": 1, "trained": 24, "losses": [9, 10]} for one in same]
+    others = [of_schedule("netsum waves", 40.0, losses=[1, 2])]
+    assert schedules.differing_losses(same + later + others) == []
+    wrong = {**later[1], "losses": [9, 11]}
+    said = "netsum overlapped, layers, 100 %: after 24 batches the losses are not those of DDP"
+    assert schedules.differing_losses([*same, later[0], wrong]) == [said]
+    alone = schedules.differing_losses([same[1], {**same[0], "trained": 10}, {**same[0], "run": {}}])
+    assert alone == ["netsum overlapped, layers, 100 %: no losses of DDP to compare with"]
+    by_gloo = [{**one, "workers": 3, "system": one["system"].replace("netsum", "gloo"), "losses": [1]} for one in same]
+    assert schedules.differing_losses([{**by_gloo[0], "losses": [2]}, *by_gloo[1:]]) == []
+    assert schedules.differing_losses([{**by_gloo[0], "workers": 2, "losses": [2]}, {**by_gloo[1], "workers": 2}]) != []
+
+
+def test_the_language_model_is_trained_without_barrier_and_with_it_only():
+    case = CASES["schedules"]
+    turns = [turn for turn in turns_of(case, case.axes) if turn["model"] == "language"]
+    assert {(turn["percent"], turn["system"]) for turn in turns} == {(100, s) for s in schedules.OF_LANGUAGE}
+    with pytest.raises(ValueError, match="5 batches; accumulation needs an even number"):
+        turns_of(case, {**case.axes, "steps": [5]})
 
 
 def test_trees_are_compared_with_the_time_of_their_plan():
