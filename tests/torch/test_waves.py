@@ -416,6 +416,37 @@ def test_refuses_what_it_cannot_train():
     ranks.run(on_rank, world_size=2)
 
 
+@pytest.mark.filterwarnings("error:Seems like")  # of a scheduler
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_steps_of_the_optimizer_and_of_a_scaler_are_refused_until_it_is_closed(scheduled):
+    def on_rank(rank):
+        model = model_of()
+        optimizer = momentum(model)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5) if scheduled else None
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        waves = Waves(model, optimizer, lambda *batch: scaler.scale(loss_of(*batch)))
+        waves.step(*batch(rank, 0)).result()
+        if scheduled:
+            scheduler.step()
+        before, gradients = vector(model), [p.grad.clone() for p in model.parameters()]
+        with pytest.raises(RuntimeError, match="Waves takes the steps"):
+            optimizer.step()
+        for factor in (1.0, torch.inf):  # GradScaler leaves out the step of other optimizers
+            model[0].weight.grad.mul_(factor)
+            with pytest.raises(RuntimeError, match="GradScaler does not work"):
+                scaler.step(optimizer)
+            assert all(torch.equal(p.grad, g) for p, g in list(zip(model.parameters(), gradients, strict=True))[1:])
+        assert torch.equal(vector(model), before)
+        waves.close()
+        model[0].weight.grad = gradients[0]
+        before = vector(model)
+        optimizer.step()
+        assert not torch.equal(vector(model), before)
+        assert not hasattr(optimizer, "_step_supports_amp_scaling")
+
+    ranks.run(on_rank, world_size=1)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("rate", [0.0, 0.9])  # of momentum
 def test_the_loss_is_that_of_twice_as_many_ranks_at_equal_samples(rate):

@@ -5,7 +5,7 @@ import json
 import os
 
 from netsum_bench.rack import Rack
-from netsum_bench.report import NOTHING, markdown, median, number, rate_bits, spread_text
+from netsum_bench.report import NOTHING, markdown, median, number, rate_bits
 from netsum_bench.systems import TorchRanks
 
 BACKENDS = {"netsum": 29406, "gloo": 29407}
@@ -150,10 +150,15 @@ def differing_losses(records):
     return complaints + [f"{of}: no losses of DDP to compare with" for of, count in compared.items() if count == 0]
 
 
+def with_distance(values):
+    """The median, and how far the furthest value is from it."""
+    middle = median(values)
+    return f"{number(middle)}±{number(max(abs(value - middle) for value in values))}"
+
+
 def table(records):
-    """A row for each share and backend: the time of DDP, and of each other schedule how much faster it is in the same round (median,
-    least, greatest), over what its formula predicts; then the least and the most of all rows, and the losses of equal layers after as
-    many batches as all have."""
+    """A row for each share and backend: the time of DDP, and how much faster each other schedule is in the same round, over what its
+    formula predicts; then the least and the most of all rows, and the losses of equal layers after as many batches as all have."""
     times, first, losses = {}, {}, {}
     for record in records:
         if "batch_ms" not in record:
@@ -175,21 +180,21 @@ def table(records):
             if gains:
                 of_all.setdefault(schedule, []).append(median(gains))
                 predicted = first[row][schedule]["predicted"]
-                of = f"/{number(predicted)}" if predicted else ""
-                cells.append(f"{number(median(gains))}{of} [{number(min(gains))}-{number(max(gains))}]")
+                cells.append(with_distance(gains) + (f"/{number(predicted)}" if predicted else ""))
             else:
                 cells.append("")
         model, _, backend, _ = row
         one = first[row]["DDP"]
-        share = f"{100 * one['network_share']:.0f} %{', language' if model == 'language' else ''}"
-        rows.append([share, backend, f"{rate_bits(one['rate']) / 1e6:.0f}", spread_text(list(base.values())), *cells])
+        share = f"{one['network_share']:.2f}{', language' if model == 'language' else ''}"
+        place = f"{backend}/{rate_bits(one['rate']) / 1e6:.0f}"
+        rows.append([share, place, with_distance([*base.values()]), *cells])
     if not rows:
         return NOTHING
     ranges = [f"{number(min(g))}-{number(max(g))}" if (g := of_all.get(s)) else "" for s in SCHEDULES[1:]]
-    rows.append(["all", "", "", "", *ranges])
+    rows.append(["all", "", "", *ranges])
     of_every = [set(losses.get(schedule, ())) for schedule in SCHEDULES]
     if trained := set.intersection(*of_every):
         last = max(trained)
-        rows.append([f"loss after {last}", "", "", *(f"{median(losses[s][last]):.4f}" for s in SCHEDULES)])
-    headings = ["sums / computation", "over", "Mbit/s", "DDP, ms", *SCHEDULES[1:]]
+        rows.append([f"loss after {last}", "", *(f"{median(losses[s][last]):.4f}" for s in SCHEDULES)])
+    headings = ["sums / computation", "over/Mbit/s", "DDP, ms", *SCHEDULES[1:]]
     return markdown(headings, rows, left=2)

@@ -10,6 +10,15 @@ from torch.nn.parallel import DistributedDataParallel
 import torch
 
 PAYS = 1.05  # times the rate of DDP; less is within what measurements differ by
+# DDP's time over that of the schedule, in a virtual rack, the least and the most of all shares of the sums, over netsum and Gloo: the row
+# "all" of the table of `make bench CASE=schedules` in docs/results.md, once it is there. None: not measured.
+MEASURED = {
+    "accumulation of 2 batches": (1.13, 1.59),
+    "steps delayed by one batch": (1.00, 1.21),
+    "priorities without barrier": (0.90, 1.03),
+    "two waves": None,
+    "compression": None,
+}
 
 
 def rates(forward_s, backward_s, network_s, bytes_left=1.0, at_once=1.0):
@@ -31,11 +40,20 @@ def rates(forward_s, backward_s, network_s, bytes_left=1.0, at_once=1.0):
     }
 
 
+# The time of a batch. F, B: forward and backward pass. A: the sums. u: at_once. q: bytes_left.
+FORMULAS = {
+    "DDP": "F + max(B, A)",
+    "accumulation of 2 batches": "(2 F + B + max(B, A)) / 2",
+    "steps delayed by one batch": "max(F + B, A)",
+    "priorities without barrier": "max(F + B, A)",
+    "two waves": "max((F + B) / u, A, (F + B + A) / 2)",
+    "compression": "F + max(B, q A)",
+}
 NOTES = {
     "DDP": "as it is",
     "accumulation of 2 batches": "no_sync(); a step then has twice the samples",
     "steps delayed by one batch": "gradients of older weights; not a part of netsum",
-    "priorities without barrier": "OverlappedOptimizer with Priorities; the same losses; at best: measured 0.90 to 1.03 on two cores",
+    "priorities without barrier": "OverlappedOptimizer with Priorities; the same losses; at best",
     "two waves": "Waves; at best; twice the memory, and a step then has twice the samples",
     "compression": "compress(); at best, without its processor time",
 }
@@ -62,29 +80,44 @@ class Advice:
 
     @property
     def pays(self):
-        """The schedules that are faster than DDP, the fastest first."""
-        return sorted((n for n, gain in self.gains.items() if gain >= PAYS), key=lambda n: -self.gains[n])
+        """The schedules that are faster than DDP by their formula, and were where they were measured; the fastest first."""
+        faster = [name for name, gain in self.gains.items() if gain >= PAYS]
+        return sorted((n for n in faster if MEASURED[n] and MEASURED[n][1] >= PAYS), key=lambda n: -self.gains[n])
+
+    def _verdict(self, name):
+        if name == "DDP":
+            return ""
+        if self.gains[name] < PAYS:
+            return "does not pay"
+        if MEASURED[name] is None:
+            return "not measured against DDP"
+        found = "measured {:.2f} to {:.2f} x".format(*MEASURED[name])
+        return f"may pay: {found}" if name in self.pays else f"does not pay: {found}"
 
     def __str__(self):
         compute_s = self.forward_s + self.backward_s
         lines = [
-            f"forward {self.forward_s * 1e3:.3g} ms, backward {self.backward_s * 1e3:.3g} ms, sums of gradients "
-            f"{self.network_s * 1e3:.3g} ms: {self.network_s / compute_s:.2f} of the computation"
+            f"forward F = {self.forward_s * 1e3:.3g} ms, backward B = {self.backward_s * 1e3:.3g} ms, sums of gradients "
+            f"A = {self.network_s * 1e3:.3g} ms: {self.network_s / compute_s:.2f} of the computation"
         ]
         for name, gain in self.gains.items():
-            verdict = "may pay" if name in self.pays else "" if name == "DDP" else "does not pay"
             what = f" to {self.bytes_left:.0%} of the bytes" if name == "compression" else ""
-            lines.append(f"{gain:5.2f} x  {name}{what} ({NOTES[name]}) {verdict}".rstrip())
+            lines.append(
+                f"{gain:5.2f} x  {name}{what}: {FORMULAS[name]} ({NOTES[name]}) {self._verdict(name)}".rstrip()
+            )
         return "\n".join(lines)
 
 
 def advise(model, batch, loss=None, *, bytes_left=0.25, at_once=1.0, steps=5, print_to=None):
     """Measures a DistributedDataParallel and its group, and prints on rank 0 which schedules pay. Returns the Advice.
 
+    Only what was faster than DDP in a virtual rack, too, is said to pay; its `pays` has these schedules.
+
     Call it on every rank. `batch`: the arguments of model(), in a tuple. `loss`: a function of its output, by default its sum.
     `bytes_left`: what compression would leave of the bytes, equal on all ranks. `at_once`: how many passes the processors compute in
-    the time of one, for two waves. `print_to`: a file; None: standard output. It makes `steps` + 1 passes, of which the first does not count, and sums as many copies of the gradients. Weights, gradients,
-    buffers and the state of random numbers are then what they were. Measure on otherwise idle hosts.
+    the time of one, for two waves. `print_to`: a file; None: standard output. It makes `steps` + 1 passes, of which the first does not
+    count, and sums as many copies of the gradients. Weights, gradients, buffers and the state of random numbers are then what they
+    were. Measure on otherwise idle hosts.
     """
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(f"advise: the model is a {type(model).__name__}, not a DistributedDataParallel")

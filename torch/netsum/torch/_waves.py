@@ -7,6 +7,7 @@ import copy
 import datetime
 import queue
 import threading
+import types
 import zlib
 
 import torch.distributed as dist
@@ -44,7 +45,8 @@ class Waves:
 
     model: on the CPU. Load a checkpoint into it and into the optimizer before.
     optimizer: of torch.optim, for parameters of `model`, except LBFGS; with `separable=True`, another one whose state belongs to
-        single parameters. A scheduler may change its settings: a batch has those of its call of step().
+        single parameters. A scheduler may change its settings: a batch has those of its call of step(). Its own step() is refused, as is
+        GradScaler's.
     hook: hook(ddp) returns (state, communication hook) for each replica.
     before_step: called with each replica when its gradients are the mean, for example to clip them.
     ddp_options: of DistributedDataParallel.
@@ -94,6 +96,7 @@ class Waves:
         # Without what a scheduler has put around step(), which is bound to the caller's optimizer.
         first = model, {name: value for name, value in vars(optimizer).items() if name != "step"}
         pairs = [(module, _with(type(optimizer), attributes)) for module, attributes in (first, copy.deepcopy(first))]
+        self._give_back = _refuse_steps(optimizer)
         self._changed = threading.Condition()
         self._released = 0  # batches below this number and this one may be computed
         self._updated = 0  # batches below this number have moved their replica
@@ -171,6 +174,7 @@ class Waves:
                 self.synchronize()
                 _average(*(replica.values() for replica in self._replicas))
         finally:
+            self._give_back()
             self._end_threads()
             for group in self.groups:
                 with contextlib.suppress(RuntimeError, ValueError):  # it is broken, or destroyed already
@@ -416,6 +420,31 @@ def _typed(error, group):
                 of_group.__cause__ = error
                 return of_group
     return error
+
+
+def _refuse_steps(optimizer):
+    """Makes step() of the caller's optimizer raise until the function that is returned is called: it would move one replica, at any time."""
+    before = {name: vars(optimizer)[name] for name in ("step", "_step_supports_amp_scaling") if name in vars(optimizer)}
+
+    def step(self, closure=None):
+        raise RuntimeError(
+            "Waves: step() of its optimizer was called. Waves takes the steps: call its own step(batch), and change gradients in "
+            "before_step. GradScaler does not work: it decides about a step between backward() and step(); use bfloat16 without it"
+        )
+
+    if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+        step._wrapped_by_lr_sched = True  # otherwise the scheduler warns
+    optimizer.step = types.MethodType(step, optimizer)
+    optimizer._step_supports_amp_scaling = (
+        True  # GradScaler.step() then neither changes gradients nor leaves out step()
+    )
+
+    def give_back():
+        for name in ("step", "_step_supports_amp_scaling"):
+            vars(optimizer).pop(name, None)
+        vars(optimizer).update(before)
+
+    return give_back
 
 
 def _with(kind, attributes):
