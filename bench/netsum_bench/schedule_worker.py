@@ -37,7 +37,7 @@ class EqualLayers:
     """Layers that are alike, as the formulas have them. With so many samples, the links are slow beside the processors, which also
     run the sums."""
 
-    WIDTH, LAYERS, SAMPLES = 256, 12, 2048
+    WIDTH, LAYERS, SAMPLES = 256, 12, 1792
 
     def __init__(self, rank):
         self.module = nn.Sequential(*(Layer(self.WIDTH) for _ in range(self.LAYERS)))
@@ -55,7 +55,7 @@ class EqualLayers:
 class Language:
     """The demo's language model, which learns from the source of Python's standard library."""
 
-    SAMPLES = 8
+    SAMPLES = 12
 
     def __init__(self, rank):
         self.module = models.ByteLanguageModel()

@@ -427,6 +427,8 @@ def _refuse_steps(optimizer):
     before = {name: vars(optimizer)[name] for name in ("step", "_step_supports_amp_scaling") if name in vars(optimizer)}
 
     def step(self, closure=None):
+        for name in ("grad_scale", "found_inf"):  # of GradScaler, for an optimizer that scales gradients
+            vars(self).pop(name, None)
         raise RuntimeError(
             "Waves: step() of its optimizer was called. Waves takes the steps: call its own step(batch), and change gradients in "
             "before_step. GradScaler does not work: it decides about a step between backward() and step(); use bfloat16 without it"
@@ -435,9 +437,8 @@ def _refuse_steps(optimizer):
     if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         step._wrapped_by_lr_sched = True  # otherwise the scheduler warns
     optimizer.step = types.MethodType(step, optimizer)
-    optimizer._step_supports_amp_scaling = (
-        True  # GradScaler.step() then neither changes gradients nor leaves out step()
-    )
+    # GradScaler.step() then neither changes gradients nor leaves out step().
+    optimizer._step_supports_amp_scaling = True
 
     def give_back():
         for name in ("step", "_step_supports_amp_scaling"):
