@@ -60,6 +60,109 @@ BAD_FILES = [
 ]
 
 
+TWO_JOBS = """
+jobs:
+  - {name: bert, period: 100ms, busy: 40ms, links: [uplink]}
+  - {name: gpt, period: 0.1s, busy: 40000us, links: [uplink]}
+"""
+BAD_JOBS = [
+    ("jobs: [", 1, ["not YAML"]),
+    ("links: []\n", 1, ["'jobs:' is missing"]),
+    ("jobs:\n  - {period: 1ms, busy: 1ms, links: [l]}\n", 2, ["'name:' is missing"]),
+    ("jobs:\n  - {name: a, busy: 1ms, links: [l]}\n", 2, ["'a' has no 'period:'", "40ms"]),
+    ("jobs:\n  - {name: a, period: 1ms, links: [l]}\n", 2, ["'a' has no 'busy:'"]),
+    ("jobs:\n  - {name: a, period: 1ms, busy: 1ms}\n", 2, ["'a' has no 'links:'"]),
+    ("jobs:\n  - {name: a, period: 0ms, busy: 1ms, links: [l]}\n", 2, ["'period: 0ms' is no time"]),
+    ("jobs:\n  - {name: a, period: 1.5us, busy: 1us, links: [l]}\n", 2, ["whole number of microseconds"]),
+    ("jobs:\n  - {name: a, period: 10, busy: 1us, links: [l]}\n", 2, ["'period: 10' is no time", "40ms"]),
+    (TWO_JOBS + "  - {name: c, period: 1ms, busy: 2ms, links: [uplink]}\n", 5, ["'c' is busy", "at most its period"]),
+    (TWO_JOBS + "  - {name: bert, period: 1ms, busy: 1ms, links: [l]}\n", 5, ["'bert' is given twice", "line 3"]),
+    (TWO_JOBS + "  - {name: c, period: 1ms, busy: 1ms, links: [l, l]}\n", 5, ["names link 'l' twice"]),
+    (TWO_JOBS + "  - {name: c, period: 1ms, busy: 1ms, links: [l], rate: 1G}\n", 5, ["link 'l' none", "'links:'"]),
+    (TWO_JOBS + "  - {name: c, period: 1ms, busy: 1ms, links: [l], work: 3}\n", 5, ["for some jobs only"]),
+    (TWO_JOBS + "  - {name: c, period: 1ms, busy: 1ms, links: [l], colour: 3}\n", 5, ["unknown key 'colour'"]),
+    (
+        "links:\n  - {name: l, rate: 1G}\njobs:\n  - {name: a, period: 1ms, busy: 1ms, links: [l], rate: 2G}\n",
+        4,
+        ["'a' sends faster than one of its links"],
+    ),
+    ("links:\n  - {name: l}\njobs: []\n", 2, ["'l' has no 'rate:'"]),
+    (
+        TWO_JOBS.replace("100ms", "999999937us") + "  - {name: c, period: 999999929us, busy: 1us, links: [uplink]}\n",
+        None,
+        ["'bert', 'gpt' and 1 more have no common multiple", "round them"],
+    ),
+    ("# " + "x" * (1 << 20), None, ["larger than 1 MiB"]),
+]
+
+
+class PlanJobsTest(CommandTest):
+    def plan(self, folder, text, *flags):
+        file = folder / "jobs.yaml"
+        file.write_text(text)
+        return self.run_command("plan", "--jobs", str(file), *flags)
+
+    def report(self, folder, text):
+        command = self.plan(folder, text, "--json")
+        assert command.status == 0, command.text("err")
+        return json.loads(command.text("out"))
+
+    def test_offsets_for_two_jobs(self, tmp_path):
+        report = self.report(tmp_path, TWO_JOBS)
+        assert report["offsets_pay"]
+        assert report["links"] == [
+            {
+                "name": "uplink",
+                "jobs": 2,
+                "before": 0.6,
+                "before_exact": "3/5",
+                "after": 1,
+                "after_exact": "1",
+                "optimal": True,
+            }
+        ]
+        assert [job["offset_us"] for job in report["jobs"]] == [0, 50_000]
+        assert [job["priority"] for job in report["jobs"]] == [1, 2]
+        assert all(job["intensity"] == 1.5 for job in report["jobs"])
+        text = self.plan(tmp_path, TWO_JOBS).text("out")
+        assert re.search(r"^uplink +2 +0\.600 +1\.000 +no offsets give more$", text, re.MULTILINE)
+        assert re.search(r"^gpt +100ms +40ms +2 +1\.5 +50ms$", text, re.MULTILINE)
+
+    def test_offsets_that_do_not_pay(self, tmp_path):
+        jobs = "jobs:\n  - {name: a, period: 40ms, busy: 20ms, links: [l]}\n"
+        jobs += "  - {name: b, period: 60ms, busy: 30ms, links: [l]}\n"
+        report = self.report(tmp_path, jobs)
+        assert not report["offsets_pay"]
+        assert report["links"][0]["before"] == report["links"][0]["after"] == 0.75
+        text = self.plan(tmp_path, jobs).text("out")
+        assert "a and b meet on l with all offsets" in text
+        assert "Offsets do not pay" in text
+        assert "Begin the steps" not in text
+
+    def test_rates_and_work(self, tmp_path):
+        jobs = TWO_JOBS.replace("links: [uplink]", "links: [uplink], rate: 10G, work: 7", 1)
+        jobs = jobs.replace("links: [uplink]}", "links: [uplink], rate: 15G, work: 9}")
+        report = self.report(tmp_path, jobs + "links:\n  - {name: uplink, rate: 20G}\n")
+        assert report["links"][0]["before_exact"] == "9/10"  # 5 of 20 Gbit/s too much, for 40 %
+        assert report["links"][0]["after_exact"] == "1"
+        assert [job["name"] for job in report["jobs"]] == ["gpt", "bert"]
+
+    @pytest.mark.parametrize(("text", "line", "words"), BAD_JOBS)
+    def test_a_wrong_file(self, tmp_path, text, line, words):
+        command = self.plan(tmp_path, text)
+        assert command.status == 2, command.text("out")
+        assert "jobs.yaml" + (f":{line}: " if line else ":") in command.text("err")
+        for word in words:
+            assert word in command.text("err")
+        assert command.text("out") == ""
+
+    def test_other_flags(self, tmp_path):
+        command = self.plan(tmp_path, TWO_JOBS, "--bound")
+        assert command.status == 2
+        assert "no other flag" in command.text("err")
+        assert self.run_command("plan", "--jobs", str(tmp_path / "none.yaml")).status == 2
+
+
 class PlanTest(CommandTest):
     def plan(self, folder, text, *flags):
         file = folder / "topology.yaml"
@@ -215,7 +318,7 @@ class PlanOfAJobTest(CommandTest):
         for flags in (["--aggregator", "127.0.0.1:1", "--rack", "a"], ["--aggregator", "127.0.0.1:1", str(EXAMPLE)]):
             command = self.run_command("plan", *flags)
             assert command.status == 2
-            command.wait_for("give a topology file, --rack NAME or --aggregator")
+            command.wait_for("give a topology file, --rack NAME, --aggregator")
         assert self.run_command("plan", str(EXAMPLE), "--job", "train").status == 2
 
     def test_below_a_parent(self):

@@ -11,6 +11,7 @@
 #include "tools/netsum/plan_cases.h"
 #include "tools/netsum/plan_file.h"
 #include "tools/netsum/plan_graph.h"
+#include "tools/netsum/plan_jobs.h"
 #include "tools/netsum/rack_topology.h"
 #include "tools/netsum/subcommand.h"
 
@@ -36,6 +37,7 @@ constexpr char kExamples[] =
     "  netsum plan --example fat-tree:74 --bound             no trees: of 101306 hosts, only what is "
     "possible\n"
     "  netsum plan racks.yaml --trees                        trees instead of shares, for hosts and racks\n"
+    "  netsum plan --jobs jobs.yaml                          offsets for jobs that share links\n"
     "\n"
     "A topology file:\n"
     "  hosts:\n"
@@ -55,6 +57,20 @@ constexpr char kExamples[] =
     "    - {between: ['gpu[0-3]', leaf0], rate: 100G}\n"
     "    - {between: ['gpu[4-7]', leaf1], rate: 100G}\n"
     "    - {between: [leaf, spine], rate: 200G}\n"
+    "\n"
+    "A file of jobs, each of which sends for a part of its period; with `rate`, not all of its links, whose "
+    "rates\n"
+    "are then given; with `work` per period, in any unit, for the priorities:\n"
+    "  jobs:\n"
+    "    - {name: bert, period: 100ms, busy: 40ms, links: [uplink0]}\n"
+    "    - {name: gpt, period: 100ms, busy: 40ms, links: [uplink0, uplink1], rate: 20G}\n"
+    "  links:\n"
+    "    - {name: uplink0, rate: 25G}\n"
+    "    - {name: uplink1, rate: 25G}\n"
+    "The score of a link is 1 - the mean of what jobs ask for above its rate, in parts of it: TOGETHER if "
+    "all "
+    "begin\n"
+    "their periods at once, OFFSETS with those that are printed. They are worth it from 0.05 more.\n"
     "\n"
     "docs/placement.md describes all keys. Times are those of the links: headers, latency and processor time "
     "come\n"
@@ -79,6 +95,8 @@ class PlanCommand : public Subcommand {
     tls_.declare_client(*app_);
     app_->add_flag("--json", json_, "Print the report as JSON");
     app_->add_option("--html", html_, "Also write a picture to this file");
+    app_->add_option("--jobs", jobs_,
+                     "Instead of a file: offsets and priorities for the jobs in this file (YAML)");
     app_->add_flag("--trees", graph_.trees,
                    "Plan trees through hosts instead of shares, also for hosts and racks");
     app_->add_option("--example", graph_.example,
@@ -110,8 +128,13 @@ class PlanCommand : public Subcommand {
     if (file_.empty() && rack_.empty() && graph_.example.empty() && !graph_.judged.empty()) {
       if (const std::optional<int> status = judge_program(graph_.judged, json_)) return *status;
     }
-    if (!file_.empty() + !rack_.empty() + !aggregators_.empty() + !graph_.example.empty() != 1) {
-      throw UsageError("give a topology file, --rack NAME or --aggregator HOST:PORT");
+    if (!file_.empty() + !rack_.empty() + !aggregators_.empty() + !graph_.example.empty() + !jobs_.empty() !=
+        1) {
+      throw UsageError("give a topology file, --rack NAME, --aggregator HOST:PORT or --jobs FILE");
+    }
+    if (!jobs_.empty()) {
+      if (graph_.asked() || !html_.empty()) throw UsageError("--jobs takes no other flag than --json");
+      return plan_jobs(jobs_, json_);
     }
     if (!file_.empty()) input_ = load_plan_input(file_);
     if (input_.graph || graph_.asked()) return run_graph();
@@ -182,6 +205,7 @@ class PlanCommand : public Subcommand {
   TlsFlags tls_;
   bool json_ = false;
   std::string html_;
+  std::string jobs_;
   GraphFlags graph_;
   PlanInput input_;
 };
