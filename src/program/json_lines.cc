@@ -15,6 +15,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "netsum-program";
 constexpr int kVersion = 1;
+constexpr char kCure[] = ": copy it again, whole, or record again";
 constexpr size_t kMostLineBytes = size_t{1} << 28;
 constexpr std::array<std::string_view, 3> kInstructions = {"compute", "submit", "wait"};
 
@@ -170,7 +171,8 @@ Instruction instruction_from(const Json& json) {
     return {static_cast<Instruction::Kind>(i),
             static_cast<uint64_t>(number(json[1], "the number of a " + name, 0, kMostNs))};
   }
-  throw Bad{"the instruction " + quoted(name) + " is unknown: this netsum knows compute, submit and wait"};
+  throw Bad{"the instruction " + quoted(name) +
+            " is unknown: this netsum knows compute, submit and wait. Record again with it"};
 }
 
 Step step_from(const Json& json) {
@@ -218,7 +220,7 @@ bool next_line(std::istream& in, std::string* line) {
     line->push_back(c);
   }
   if (in.bad()) throw Bad{"the file cannot be read"};
-  if (!line->empty()) throw Bad{"the file ends within this line: it is truncated"};
+  if (!line->empty()) throw Bad{std::string("the file ends within this line: it is truncated") + kCure};
   return false;
 }
 
@@ -283,7 +285,7 @@ Result<Program> read_program(std::istream& in, std::string_view name) {
   uint64_t line_number = 1;
   try {
     std::string line;
-    if (!next_line(in, &line)) throw Bad{"the file is empty"};
+    if (!next_line(in, &line)) throw Bad{std::string("the file is empty") + kCure};
     uint64_t steps = 0;
     program.header = header_from(parsed(line), &steps);
     require(check_header(program.header));
@@ -295,7 +297,7 @@ Result<Program> read_program(std::istream& in, std::string_view name) {
     }
     if (program.steps.size() < steps)
       throw Bad{"the file ends after " + std::to_string(program.steps.size()) + " of " +
-                std::to_string(steps) + " steps: it is truncated"};
+                std::to_string(steps) + " steps: it is truncated" + kCure};
   } catch (const Bad& bad) {
     return Status(bad.code, std::string(name) + ":" + std::to_string(line_number) + ": " + bad.what);
   }

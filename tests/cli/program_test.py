@@ -96,11 +96,17 @@ class ProgramTest(CommandTest):
 
     def test_wrong_files(self, tmp_path):
         prefix = self.write(tmp_path)
-        self.refused(f"{tmp_path}/none", "none: there is no such file, and no file", "none.RANK.jsonl")
-        self.refused(f"chakra:{prefix}", "job.RANK.et")
+        self.refused(
+            f"{tmp_path}/none",
+            "none: there is no such file, and no file",
+            "none.RANK.jsonl: record one by NETSUM_RECORD=",
+        )
+        self.refused(f"chakra:{prefix}", "job.RANK.et: make one by netsum program --export chakra:")
         first, second = tmp_path / "job.0.jsonl", tmp_path / "job.1.jsonl"
         second.write_text(program(1)[:-1])
-        self.refused(prefix, "job.1.jsonl:4: the file ends within this line: it is truncated")
+        self.refused(
+            prefix, "job.1.jsonl:4: the file ends within this line: it is truncated: copy it again, whole, or record"
+        )
         second.write_text(program(1, world_size=3))
         self.refused(prefix, "job.1.jsonl: it is of a job of 3 ranks", "job.0.jsonl of 2 ranks")
         second.write_text(program(0))

@@ -237,9 +237,9 @@ def test_from_init_to_exit(tmp_path):
             netsum.torch._record._from_environment[0]
         )  # forked ranks have no exit handlers
 
-    ranks.run(on_rank, env={"NETSUM_RECORD": str(tmp_path)})
+    ranks.run(on_rank, env={"NETSUM_RECORD": f"{tmp_path}/new/folder/"})
     for rank in range(WORLD_SIZE):
-        header, steps = read(tmp_path / f"program.{rank}.jsonl")
+        header, steps = read(tmp_path / f"new/folder/program.{rank}.jsonl")
         assert header["rank"] == rank and len(steps) == STEPS
         check_replay(steps)
 
@@ -376,8 +376,9 @@ def test_any_rank_of_a_large_job(tmp_path):
 
 
 def test_wrong_calls(tmp_path):
-    with pytest.raises(FileNotFoundError, match=re.escape(f"there is no folder {tmp_path}/none")):
-        netsum.torch.record(tmp_path / "none/job")
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=re.escape(f"the folder {tmp_path}/file cannot be made; name another path")):
+        netsum.torch.record(tmp_path / "file/job")
     recording = netsum.torch.record(tmp_path / "job")
     try:
         with pytest.raises(RuntimeError, match="being recorded already"):

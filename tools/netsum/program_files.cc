@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kChakra = "chakra:";
+constexpr std::string_view kChakra = "chakra:", kTraces = ".et";
 
 // The rank in "PREFIX.RANK.SUFFIX"; an empty prefix stands for any.
 std::optional<int> rank_of(std::string_view name, std::string_view prefix, std::string_view suffix) {
@@ -53,8 +53,10 @@ std::map<int, std::string> files_of(const std::string& what, std::string_view su
   }
   if (error) throw UsageError(fmt::format("{}: {}", printable(what), error.message()));
   if (files.empty())
-    throw UsageError(fmt::format("{}: there is no such file, and no file {}.RANK{}", printable(what),
-                                 is_folder ? "PREFIX" : printable(what), suffix));
+    throw UsageError(fmt::format(
+        "{0}: there is no such file, and no file {1}.RANK{2}: {3}{0}, or give its prefix or folder",
+        printable(what), is_folder ? "PREFIX" : printable(what), suffix,
+        suffix == kTraces ? "make one by netsum program --export chakra:" : "record one by NETSUM_RECORD="));
   return files;
 }
 
@@ -71,7 +73,7 @@ program::Program load(const std::string& file, bool is_trace, int rank, int worl
 
 std::vector<program::Program> load_programs(const std::string& what) {
   const bool is_trace = what.starts_with(kChakra);
-  const auto files = is_trace ? files_of(what.substr(kChakra.size()), ".et") : files_of(what, ".jsonl");
+  const auto files = is_trace ? files_of(what.substr(kChakra.size()), kTraces) : files_of(what, ".jsonl");
   std::vector<program::Program> programs;
   for (const auto& [rank, file] : files) {
     programs.push_back(load(file, is_trace, rank, std::max(files.rbegin()->first + 1, 1)));

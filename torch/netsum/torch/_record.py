@@ -20,7 +20,7 @@ class Recording:
     """A recording that runs: step() ends a step, stop() writes the program. It is also a context manager."""
 
     def __init__(self, path, model, by_optimizer):
-        self._path, self._model = os.fspath(path), model
+        self._path, self._model = os.path.abspath(path), model  # a script may change its folder
         self._pid = os.getpid()
         self._hook = None
         self.is_alone = False  # of program_of()
@@ -69,19 +69,33 @@ def record(path, *, model="", by_optimizer=True):
     `path`: the prefix of the files, one for each rank: "PATH.RANK.jsonl". `model`: what the file calls the model. A step ends
     with each step() of an optimizer, or, with `by_optimizer` False, where Recording.step() is called. What comes before the
     end of the first step, such as the broadcast of the parameters, belongs to step 0. Calls that began before the recording
-    are not in it.
+    are not in it. Makes the folder if there is none; a path that ends with a slash is a folder.
     """
     global _running
     if _running is not None:
         raise RuntimeError(
             "netsum.torch.record: this process is being recorded already; call stop() of that recording first"
         )
-    folder = os.path.dirname(os.path.abspath(os.fspath(path)))
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"netsum.torch.record: there is no folder {folder}; make it, or name another path")
+    _make_folder_of(os.fspath(path))
     _running = Recording(path, model, by_optimizer)
     _C.start_recording()
     return _running
+
+
+def _make_folder_of(path):
+    """Makes the folder of the files, unless it is there. Raises OSError now, and not when the recording ends."""
+    folder = os.path.abspath(os.path.dirname(path))
+    try:
+        os.makedirs(folder, exist_ok=True)
+        writable = os.access(folder, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise OSError(
+            error.errno, f"netsum.torch.record: the folder {folder} cannot be made; name another path", error.filename
+        ) from error
+    if not writable:
+        raise PermissionError(
+            f"netsum.torch.record: {folder} cannot be written; change its rights, or name another path"
+        )
 
 
 def group_is_made(rank, size, is_default):
