@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "session/rack_membership.h"
+#include "src/control/rack_client.h"
 #include "src/job/capabilities.h"
 #include "src/net/interface_rate.h"
 #include "src/net/udp/udp_io.h"
 #include "src/verify/verified_sums.h"
+#include "wire/ids.h"
 
 namespace netsum {
 
@@ -69,7 +72,47 @@ Result<Sharing> sharing(const CommunicatorOptions& options, const std::vector<st
   return sharing;
 }
 
+// What the user-space dataplane can do below a parent.
+Capabilities rack_capabilities() {
+  Capabilities can = standard_capabilities(NETSUM_MAX_PAYLOAD);
+  can.add_formats(NETSUM_FORMAT_SUM_I8);
+  add_words(&can);
+  add_cookies(&can);
+  add_values(&can);
+  can.set_adds_floats(true);
+  can.set_empty_packets(true);
+  can.set_no_result(true);
+  return below_parent(can);
+}
+
 }  // namespace
+
+Status join_job_for_rack(const JobMember& member, int ranks, const std::string& rack,
+                         const CommunicatorOptions& options, std::chrono::steady_clock::time_point deadline,
+                         std::vector<Memberships>* memberships) {
+  memberships->resize(static_cast<size_t>(ranks));
+  JoinParameters join;
+  join.job = job_spec(member, options);
+  join.rank = member.rank;
+  join.tls = options.tls;
+  join.liveness = options.liveness_timeout;
+  join.on_left = member.on_left;
+  join.on_missing = member.on_missing;
+  join.shard = rack_capabilities();
+  for (const std::string& address : options.aggregators) {
+    join.address = address;
+    const Result<PlaceInfo> parent =
+        query_place(address, options.aggregator_token, options.tls, time_left(deadline));
+    if (!parent.ok()) return parent.status();
+    join.timeout = time_left(deadline);
+    auto clients = join_for_rack(join, ranks, rack, parent->stripes(), member.on_failure);
+    for (size_t i = 0; i < clients.size(); ++i) {
+      if (!clients[i].ok()) return clients[i].status();
+      (*memberships)[i].push_back(std::move(clients[i]).value());
+    }
+  }
+  return {};
+}
 
 Status join_job(const JobMember& member, const CommunicatorOptions& options, const Shard* shard,
                 std::chrono::steady_clock::time_point deadline, Memberships* memberships) {

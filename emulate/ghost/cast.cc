@@ -1,10 +1,16 @@
 #include "emulate/ghost/cast.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <tuple>
 
 #include "src/base/rng.h"
+#include "wire/packet.h"
 
 namespace netsum::ghost {
 namespace {
@@ -31,7 +37,77 @@ uint64_t whole_steps_of(const Program& record) {
       record.steps.begin());
 }
 
+// Groups of equal ranks are counted in the order of their numbers.
+using Key = std::pair<std::vector<int>, int>;
+
+std::vector<int> all_ranks(int world_size) {
+  std::vector<int> ranks(static_cast<size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::map<Key, int> groups_of(const program::Header& header) {
+  std::map<Key, int> ids;
+  if (header.groups.empty()) ids[{all_ranks(header.world_size), 0}] = 0;
+  for (const program::Group& group : header.groups) {
+    int before = 0;
+    while (ids.contains({group.ranks, before})) ++before;
+    ids[{group.ranks, before}] = group.id;
+  }
+  return ids;
+}
+
+bool all_have_all_ranks(const std::map<Key, int>& groups, int world_size) {
+  return std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
+    return group.first.first.size() == static_cast<size_t>(world_size);
+  });
+}
+
+// The first step in which the two records do not have the same operations in that group.
+std::optional<size_t> difference(const Program& a, int group_of_a, const Program& b, int group_of_b) {
+  for (size_t k = 0; k < a.steps.size(); ++k) {
+    std::vector<program::Operation> of_a, of_b;
+    const auto take = [k](const Program& record, int group, std::vector<program::Operation>* into) {
+      if (k >= record.steps.size()) return;
+      for (const program::Operation& operation : record.steps[k].operations) {
+        if (operation.group != group) continue;
+        into->push_back(operation);
+        into->back().group = 0;
+      }
+    };
+    take(a, group_of_a, &of_a);
+    take(b, group_of_b, &of_b);
+    if (k >= b.steps.size() || !std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(), is_same))
+      return k;
+  }
+  return std::nullopt;
+}
+
+std::string name_of(const std::string& job, const Key& key) {
+  uint64_t hash = netsum_mix64(static_cast<uint64_t>(key.second) + 1);
+  for (const int rank : key.first) hash = netsum_mix64(hash + static_cast<uint64_t>(rank) + 1);
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return job + "-" + text;
+}
+
 }  // namespace
+
+int GroupJob::rank_of(int rank) const {
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+std::vector<uint64_t> operations_of(const std::vector<const Step*>& steps, int group) {
+  std::vector<uint64_t> ids;
+  uint64_t id = 0;
+  for (const Step* step : steps) {
+    for (const program::Operation& operation : step->operations) {
+      if (operation.group == group) ids.push_back(id);
+      ++id;
+    }
+  }
+  return ids;
+}
 
 bool same_operations(const Step& a, const Step& b) {
   return std::equal(a.operations.begin(), a.operations.end(), b.operations.begin(), b.operations.end(),
@@ -43,19 +119,24 @@ bool same_operations(const Step& a, const Step& b) {
 }
 
 Result<Cast> Cast::of(const std::vector<Program>& records) {
-  const Program& order = records.front();
+  std::map<Key, std::pair<const Program*, int>> first;  // of each group
   for (const Program& record : records) {
-    for (size_t k = 0; k < order.steps.size(); ++k) {
-      if (k < record.steps.size() && same_operations(order.steps[k], record.steps[k])) continue;
-      return invalid("ranks " + std::to_string(order.header.rank) + " and " +
+    for (const auto& [key, id] : groups_of(record.header)) {
+      const auto& [other, other_id] = first.try_emplace(key, &record, id).first->second;
+      const auto step = difference(*other, other_id, record, id);
+      if (!step) continue;
+      return invalid("ranks " + std::to_string(other->header.rank) + " and " +
                      std::to_string(record.header.rank) + " have recorded different operations in step " +
-                     std::to_string(k) + ": record all ranks in one run, to its end");
+                     std::to_string(*step) + ": record all ranks in one run, to its end");
     }
   }
   Cast cast(records);
   for (const Program& record : records)
     for (const Step& step : record.steps) cast.sort_in(step);
-  for (const Step& step : order.steps) cast.order_.push_back(cast.kind_of(step));
+  for (const Program& record : records) {
+    cast.orders_.emplace_back();
+    for (const Step& step : record.steps) cast.orders_.back().push_back(cast.kind_of(step));
+  }
   return cast;
 }
 
@@ -75,22 +156,22 @@ void Cast::sort_in(const Step& step) {
 }
 
 Result<std::vector<const Step*>> Cast::steps(int rank, uint64_t whole_steps, uint64_t seed) const {
-  const Program& order = records_.front();
+  const Program* const own = record_of(rank);
+  const Program& order = own != nullptr ? *own : records_.front();
+  const std::vector<size_t>& kinds = orders_[static_cast<size_t>(&order - records_.data())];
   const uint64_t recorded = whole_steps_of(order);
   if (whole_steps == 0) whole_steps = recorded;
   if (whole_steps > recorded && recorded < 2)
     return invalid("there is no step to repeat: the record has " + std::to_string(recorded) +
                    " whole steps, of which the first one sets up");
-  const auto own = std::find_if(records_.begin(), records_.end(),
-                                [rank](const Program& record) { return record.header.rank == rank; });
   Rng rng(seed + static_cast<uint64_t>(rank));
   const auto any_like = [&](size_t k) {
-    const auto& fitting = kinds_[order_[k]];
+    const auto& fitting = kinds_[kinds[k]];
     return fitting[rng.below(fitting.size())];
   };
   std::vector<const Step*> steps;
   for (uint64_t k = 0; k < whole_steps; ++k) {
-    if (own != records_.end() && k < recorded) {
+    if (own != nullptr && k < recorded) {
       steps.push_back(&own->steps[k]);
     } else {
       // The first step sets up.
@@ -98,11 +179,74 @@ Result<std::vector<const Step*>> Cast::steps(int rank, uint64_t whole_steps, uin
     }
   }
   if (recorded < order.steps.size())
-    steps.push_back(own != records_.end() ? &own->steps[recorded] : any_like(recorded));
+    steps.push_back(own != nullptr ? &own->steps[recorded] : any_like(recorded));
   return steps;
 }
 
+const Program* Cast::record_of(int rank) const {
+  const auto own = std::find_if(records_.begin(), records_.end(),
+                                [rank](const Program& record) { return record.header.rank == rank; });
+  return own != records_.end() ? &*own : nullptr;
+}
+
+Result<std::vector<GroupJob>> Cast::groups(int rank, const std::string& job) const {
+  const Program* const own = record_of(rank);
+  const program::Header& header = own != nullptr ? own->header : records_.front().header;
+  std::map<Key, int> keys = groups_of(header);
+  if (own == nullptr && !all_have_all_ranks(keys, header.world_size))
+    return invalid(
+        "rank " + std::to_string(rank) +
+        " was not recorded, and the others have groups that are not of all ranks: record all ranks");
+  const Key all = {all_ranks(header.world_size), 0};
+  std::vector<GroupJob> groups = {
+      {.id = keys.contains(all) ? keys[all] : -1, .ranks = all.first, .job = job}};
+  keys.erase(all);
+  for (const auto& [key, id] : keys)
+    groups.push_back({.id = id, .ranks = key.first, .job = name_of(job, key)});
+  std::sort(groups.begin() + 1, groups.end(),
+            [](const GroupJob& a, const GroupJob& b) { return a.id < b.id; });
+  return groups;
+}
+
+double correlation_of(const std::vector<Program>& records) {
+  uint64_t steps = UINT64_MAX;
+  for (const Program& record : records) steps = std::min(steps, whole_steps_of(record));
+  if (records.size() < 2 || steps < 4) return 0;
+  // By rank and step: by how much longer than on average it computes, in multiples of the standard deviation.
+  std::vector<std::vector<double>> deviations;
+  for (const Program& record : records) {
+    std::vector<double> times;
+    for (uint64_t k = 1; k < steps; ++k) {
+      double ns = 0;
+      for (const auto& thread : record.steps[k].threads)
+        for (const program::Instruction& one : thread)
+          if (one.kind == program::Instruction::Kind::kCompute) ns += static_cast<double>(one.value);
+      times.push_back(ns);
+    }
+    const auto count = static_cast<double>(times.size());
+    const double mean = std::accumulate(times.begin(), times.end(), 0.0) / count;
+    double squares = 0;
+    for (double& time : times) {
+      time -= mean;
+      squares += time * time;
+    }
+    if (squares == 0) continue;  // it goes together with nothing
+    for (double& time : times) time /= std::sqrt(squares);
+    deviations.push_back(std::move(times));
+  }
+  double sum = 0;
+  for (size_t a = 0; a < deviations.size(); ++a)
+    for (size_t b = 0; b < a; ++b)
+      sum += std::inner_product(deviations[a].begin(), deviations[a].end(), deviations[b].begin(), 0.0);
+  return sum / (static_cast<double>(records.size() * (records.size() - 1)) / 2);
+}
+
 Status change_world_size(int world_size, Program* record) {
+  if (!all_have_all_ranks(groups_of(record->header), record->header.world_size))
+    return {ErrorCode::kUnsupported,
+            "groups of some ranks say nothing about a job of another size: record one of " +
+                std::to_string(world_size) + " ranks"};
+  for (program::Group& group : record->header.groups) group.ranks = all_ranks(world_size);
   for (Step& step : record->steps) {
     for (program::Operation& operation : step.operations) {
       if (!program::has_parts(operation.collective)) continue;

@@ -3,12 +3,25 @@
 #define NETSUM_EMULATE_GHOST_CAST_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "netsum/status.h"
 #include "src/program/program.h"
 
 namespace netsum::ghost {
+
+// A process group of a rank, whose members join a job of their own.
+struct GroupJob {
+  int id = 0;              // in the rank's operations; -1: in none
+  std::vector<int> ranks;  // in the emulated job, in the order of their ranks in the group
+  std::string job;
+
+  int rank_of(int rank) const;  // in the group
+};
+
+// The numbers of the operations of a group among those of all these steps, counted from 0.
+std::vector<uint64_t> operations_of(const std::vector<const program::Step*>& steps, int group);
 
 // Whether two steps submit the same operations, in the same order, and wait for the same ones of earlier steps. Then a rank can
 // play one in the place of the other.
@@ -17,7 +30,7 @@ bool same_operations(const program::Step& a, const program::Step& b);
 // Chooses the steps of ranks out of the records of some ranks, of which the first one gives the order.
 class Cast {
  public:
-  // The records must outlive it. Errors: kInvalidArgument: the recorded ranks differ in their operations.
+  // The records must outlive it. Errors: kInvalidArgument: recorded ranks of a group differ in its operations.
   static Result<Cast> of(const std::vector<program::Program>& records);
 
   // The steps that `rank` plays. `whole_steps`: how many; what was recorded behind them is added at the end. 0: as many as were
@@ -26,16 +39,25 @@ class Cast {
   // decides. Errors: kInvalidArgument: there is no step to repeat.
   Result<std::vector<const program::Step*>> steps(int rank, uint64_t whole_steps, uint64_t seed) const;
 
+  // The groups of `rank`, of which the first one is that of all ranks, whose job is `job`. The jobs of the others have names that
+  // follow from that and from their ranks. Errors: kInvalidArgument: it was not recorded, and there are groups of some ranks.
+  Result<std::vector<GroupJob>> groups(int rank, const std::string& job) const;
+
  private:
   explicit Cast(const std::vector<program::Program>& records) : records_(records) {}
+  const program::Program* record_of(int rank) const;  // null: it was not recorded
   void sort_in(const program::Step& step);
   size_t kind_of(const program::Step& step) const;
 
   const std::vector<program::Program>& records_;
   // All recorded steps; those of one kind can be played in each other's place.
   std::vector<std::vector<const program::Step*>> kinds_;
-  std::vector<size_t> order_;  // by step of the first record, its kind
+  std::vector<std::vector<size_t>> orders_;  // by record and step: its kind
 };
+
+// How the computing of recorded ranks goes together: the mean correlation of two of them over the steps after the first one. 0: fewer
+// than two ranks, or three such steps.
+double correlation_of(const std::vector<program::Program>& records);
 
 // The record of a rank as of a job of `world_size` ranks: each rank has as many elements as before. kUnsupported: ranks have
 // unequal parts.

@@ -89,6 +89,89 @@ TEST(Cast, RecordsMustFitTogether) {
   EXPECT_THAT(cast(records, 0, 5, 7).status().message(), HasSubstr("no step to repeat"));
 }
 
+// Groups 0 and 1 of four ranks, as each of them numbers them.
+std::vector<Program> with_groups() {
+  std::vector<Program> records(4);
+  for (int rank = 0; rank < 4; ++rank) {
+    Program& record = records[static_cast<size_t>(rank)];
+    record.header.world_size = 4;
+    record.header.rank = rank;
+    record.header.groups = {{.id = 0, .ranks = {0, 1, 2, 3}},
+                            {.id = 1, .ranks = {rank / 2 * 2, rank / 2 * 2 + 1}}};
+    record.steps = {step_of(0, 9), step_of(1, 5), step_of(2, 5)};
+    for (Step& step : record.steps) step.operations.push_back({.count = rank < 2 ? 3u : 4u, .group = 1});
+  }
+  return records;
+}
+
+TEST(Cast, GroupsOfEqualRanksShareAJob) {
+  auto records = with_groups();
+  const auto made = Cast::of(records);
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  std::vector<std::string> jobs;
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto groups = made->groups(rank, "job");
+    ASSERT_TRUE(groups.ok() && groups->size() == 2) << groups.status().to_string();
+    EXPECT_EQ((*groups)[0].job, "job");
+    EXPECT_EQ((*groups)[0].id, 0);
+    EXPECT_EQ((*groups)[1].rank_of(rank), rank % 2);
+    jobs.push_back((*groups)[1].job);
+  }
+  EXPECT_EQ(jobs[0], jobs[1]);
+  EXPECT_EQ(jobs[2], jobs[3]);
+  EXPECT_EQ(std::set<std::string>(jobs.begin(), jobs.end()).size(), 2u);
+  // More steps: those of the same groups.
+  const auto steps = made->steps(3, 6, 7);
+  ASSERT_TRUE(steps.ok());
+  for (const Step* step : *steps) EXPECT_EQ(step->operations[1].count, 4u);
+  records[1].steps[1].operations[1].count = 8;
+  EXPECT_THAT(Cast::of(records).status().message(),
+              HasSubstr("ranks 0 and 1 have recorded different operations in step 1"));
+}
+
+TEST(Cast, GroupsOfSomeRanksNeedARecordOfEach) {
+  auto records = with_groups();
+  records.pop_back();
+  const auto made = Cast::of(records);
+  ASSERT_TRUE(made.ok());
+  EXPECT_THAT(made->groups(3, "job").status().message(), HasSubstr("rank 3 was not recorded"));
+  EXPECT_THAT(change_world_size(8, &records[0]).message(), HasSubstr("groups of some ranks say nothing"));
+}
+
+// Two groups of all ranks, and none: the job of all ranks is there in any case.
+TEST(Cast, TheFirstGroupOfAllRanksHasTheJob) {
+  auto records = two_ranks();
+  records[0].header.groups = {{.id = 0, .ranks = {0, 1}}, {.id = 1, .ranks = {0, 1}}};
+  const auto twice = Cast::of(records)->groups(0, "job");
+  ASSERT_TRUE(twice.ok() && twice->size() == 2);
+  EXPECT_EQ((*twice)[0].id, 0);
+  EXPECT_NE((*twice)[1].job, "job");
+  records[0].header.groups = {{.id = 0, .ranks = {0}}};
+  const auto alone = Cast::of(records)->groups(0, "job");
+  ASSERT_TRUE(alone.ok() && alone->size() == 2);
+  EXPECT_EQ((*alone)[0].id, -1);
+  EXPECT_EQ((*alone)[0].ranks, (std::vector<int>{0, 1}));
+}
+
+TEST(Cast, CorrelationOfComputing) {
+  auto records = two_ranks();
+  const auto compute = [&](size_t rank, std::vector<uint64_t> ns) {
+    for (size_t k = 0; k < ns.size(); ++k)
+      records[rank].steps[k + 1].threads[0].push_back({program::Instruction::Kind::kCompute, ns[k]});
+  };
+  EXPECT_EQ(correlation_of(records), 0) << "nobody computes";
+  compute(0, {10, 20, 30});
+  EXPECT_EQ(correlation_of(records), 0) << "one does not vary";
+  compute(1, {5, 6, 7});
+  EXPECT_NEAR(correlation_of(records), 1, 1e-9);
+  compute(1, {2, 0, 0});
+  EXPECT_NEAR(correlation_of(records), 0, 1e-9);  // 7, 6, 7
+  compute(1, {20, 0, 0});
+  EXPECT_LT(correlation_of(records), -0.5);
+  records.pop_back();
+  EXPECT_EQ(correlation_of(records), 0);
+}
+
 TEST(Cast, AJobOfAnotherSizeHasTheSamePartForEachRank) {
   Program record = two_ranks()[0];
   record.steps[0].operations[0] = {.collective = program::Collective::kAllGather, .count = 20};

@@ -6,12 +6,15 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "emulate/ghost/operation.h"
 #include "session/network_path.h"
+#include "session/rack_membership.h"
+#include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/net/udp/udp_io.h"
 #include "wire/packet.h"
@@ -31,6 +34,8 @@ constexpr int64_t kLookUs = 20'000;
 constexpr seconds kAfterLeaving{1};
 // Bursts of one ghost that are handled before the others get their turn.
 constexpr int kBurstsInTurn = 8;
+// Packets that are sent before programs get their turn: a system call takes so long.
+constexpr size_t kPacketsInTurn = 22;
 // Of the first operation, which connects the ranks. Programs have smaller numbers.
 constexpr uint64_t kConnectId = UINT64_MAX - 1;
 
@@ -45,6 +50,9 @@ Status check(const CrewOptions& options) {
   if (options.communicator.verify != Verify::kPacket)
     return {ErrorCode::kUnsupported, "ghosts send no tags of sums: unset NETSUM_VERIFY"};
   for (const Ghost& ghost : options.ghosts) {
+    if (options.rack_size > 1 && ghost.groups.size() > 1)
+      return {ErrorCode::kUnsupported,
+              "ghost racks take part in the group of all ranks alone: leave them out"};
     for (const program::Step* step : ghost.steps) {
       for (const program::Operation& operation : step->operations) {
         const Status status = check_supported(operation);
@@ -59,13 +67,44 @@ Status check(const CrewOptions& options) {
 }  // namespace
 
 Crew::Crew(CrewOptions options) : options_(std::move(options)), burst_(WorkerCore::kBurst) {
-  for (const Ghost& ghost : options_.ghosts)
-    members_.push_back(std::make_unique<Member>(Player(ghost.steps, ghost.knobs)));
+  std::vector<int> all(static_cast<size_t>(options_.communicator.world_size));
+  std::iota(all.begin(), all.end(), 0);
+  for (Ghost& ghost : options_.ghosts) {
+    if (ghost.groups.empty()) ghost.groups = {{.id = 0, .ranks = all, .job = options_.communicator.job}};
+    players_.emplace_back(ghost.steps, ghost.knobs);
+  }
+  add_members();
 }
 
 // The client's threads call on_failure(), so the memberships end first.
 Crew::~Crew() {
+  for (const auto& member : members_)
+    if (member->joining.joinable()) member->joining.join();
   for (const auto& member : members_) member->memberships.clear();
+}
+
+void Crew::add_members() {
+  const std::vector<Ghost>& ghosts = options_.ghosts;
+  member_of_.resize(ghosts.size());
+  for (size_t i = 0; i < ghosts.size(); ++i) {
+    const bool is_next = i > 0 && ghosts[i].rank == ghosts[i - 1].rank + 1;
+    const bool in_rack = is_next && members_.back()->ghosts.size() < static_cast<size_t>(options_.rack_size);
+    if (!in_rack) {
+      members_.push_back(std::make_unique<Member>());
+      members_.back()->group = &ghosts[i].groups.front();
+    }
+    members_.back()->ghosts.push_back(i);
+    member_of_[i].emplace_back(ghosts[i].groups.front().id, members_.back().get());
+  }
+  main_members_ = members_.size();
+  for (size_t i = 0; i < ghosts.size(); ++i) {
+    for (size_t k = 1; k < ghosts[i].groups.size(); ++k) {
+      members_.push_back(std::make_unique<Member>());
+      members_.back()->group = &ghosts[i].groups[k];
+      members_.back()->ghosts = {i};
+      member_of_[i].emplace_back(ghosts[i].groups[k].id, members_.back().get());
+    }
+  }
 }
 
 Result<std::unique_ptr<Crew>> Crew::join(CrewOptions options) {
@@ -77,34 +116,46 @@ Result<std::unique_ptr<Crew>> Crew::join(CrewOptions options) {
   return crew;
 }
 
-// Joining waits for all ranks, so each ghost joins in a thread, which then ends.
+// Waits for all ranks of the group.
+Status Crew::join(Member* member, steady_clock::time_point deadline) {
+  const Ghost& first = options_.ghosts[member->ghosts.front()];
+  const bool is_main = member->group->job == options_.communicator.job;
+  if (is_main) {
+    milliseconds latest{0};
+    for (const size_t ghost : member->ghosts) latest = std::max(latest, options_.ghosts[ghost].joins_after);
+    std::this_thread::sleep_for(latest);
+  }
+  CommunicatorOptions options = options_.communicator;
+  options.job = member->group->job;
+  options.rank = member->group->rank_of(first.rank);
+  options.world_size = static_cast<int>(member->group->ranks.size());
+  JobMember of;
+  of.job = options.job;
+  of.rank = options.rank;
+  of.world_size = options.world_size;
+  of.on_failure = [this](const Status& status) { on_failure(status); };
+  if (is_main) of.on_left = [this](int rank) { on_left(rank); };
+  if (options_.rack_size > 1)
+    return join_job_for_rack(of, static_cast<int>(member->ghosts.size()),
+                             "ghosts " + std::to_string(first.rank), options, deadline, &member->memberships);
+  member->memberships.resize(1);
+  return join_job(of, options, nullptr, deadline, &member->memberships.front());
+}
+
 Status Crew::join_all() {
   const auto deadline = steady_clock::now() + options_.communicator.connect_timeout;
-  std::vector<Status> joined(members_.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    threads.emplace_back([this, i, deadline, &joined] {
-      const Ghost& ghost = options_.ghosts[i];
-      std::this_thread::sleep_for(ghost.joins_after);
-      CommunicatorOptions options = options_.communicator;
-      options.rank = ghost.rank;
-      JobMember member;
-      member.job = options.job;
-      member.rank = options.rank;
-      member.world_size = options.world_size;
-      member.on_failure = [this](const Status& status) { on_failure(status); };
-      member.on_left = [this](int rank) { on_left(rank); };
-      joined[i] = join_job(member, options, nullptr, deadline, &members_[i]->memberships);
-    });
-  }
+  std::vector<Status> joined(main_members_);
+  std::vector<std::thread> threads;  // which then end
+  for (size_t i = 0; i < main_members_; ++i)
+    threads.emplace_back([this, i, deadline, &joined] { joined[i] = join(members_[i].get(), deadline); });
   for (std::thread& thread : threads) thread.join();
   for (const Status& status : joined)
     if (!status.ok()) return status;
-  for (size_t i = 0; i < members_.size(); ++i)
+  for (size_t i = 0; i < main_members_; ++i)
     if (const Status status = open(i); !status.ok()) return status;
   // As every rank: connect, and sum one element.
   const auto connected = [this] {
-    return std::all_of(members_.begin(), members_.end(),
+    return std::all_of(members_.begin(), members_.begin() + static_cast<std::ptrdiff_t>(main_members_),
                        [](const auto& one) { return one->core->connected(); });
   };
   const int64_t deadline_us = monotonic_us() + time_left(deadline).count() * 1000;
@@ -116,26 +167,66 @@ Status Crew::join_all() {
     });
   };
   if (const Status status = within(connected); !status.ok()) return status;
-  if (!in_time) {
-    for (const auto& one : members_)
-      if (!one->core->connected()) return {ErrorCode::kTimeout, one->core->not_connected_reason()};
+  for (size_t i = 0; i < main_members_; ++i) {
+    if (!members_[i]->core->connected())
+      return {ErrorCode::kTimeout, members_[i]->core->not_connected_reason()};
+    connect(members_[i].get(), deadline_us);
   }
-  for (const auto& one : members_) {
-    OperationSpec spec = spec_of({.type = DataType::kInt32, .count = 1}, 0, 1);
-    spec.role.rank = one->memberships.front()->rank();
-    spec.deadline_us = deadline_us;
-    one->core->submit(kConnectId, std::move(spec));
-    one->due_us = 0;
-  }
+  join_further_groups();
   return within([this] {
-    return std::all_of(members_.begin(), members_.end(), [](const auto& one) { return one->core->idle(); });
+    return std::all_of(members_.begin(), members_.begin() + static_cast<std::ptrdiff_t>(main_members_),
+                       [](const auto& one) { return one->core->idle(); });
   });
 }
 
-Status Crew::open(size_t ghost) {
-  Member& member = *members_[ghost];
+void Crew::connect(Member* member, int64_t deadline_us) {
+  OperationSpec spec = spec_of({.type = DataType::kInt32, .count = 1}, 0, 1);
+  spec.role.rank = member->memberships.front().front()->rank();
+  spec.deadline_us = deadline_us;
+  member->core->submit(kConnectId, std::move(spec));
+  for (auto& [id, waiting] : member->waiting) member->core->submit(id, std::move(waiting));
+  member->waiting.clear();
+  member->ready = true;
+  member->due_us = 0;
+}
+
+void Crew::join_further_groups() {
+  const auto deadline = steady_clock::now() + options_.communicator.timeout;
+  for (size_t i = main_members_; i < members_.size(); ++i) {
+    Member* const member = members_[i].get();
+    member->joining = std::thread([this, member, deadline] {
+      if (const Status status = join(member, deadline); status.ok())
+        member->joined.store(true);
+      else
+        on_failure(status);
+    });
+  }
+  all_open_ = members_.size() == main_members_;
+}
+
+Status Crew::open_joined() {
+  all_open_ = true;
+  for (size_t i = main_members_; i < members_.size(); ++i) {
+    Member* const member = members_[i].get();
+    if (member->ready) continue;
+    all_open_ = false;
+    if (!member->joined.load()) continue;
+    if (member->core == nullptr) {
+      if (const Status status = open(i); !status.ok()) return status;
+    } else if (member->core->connected()) {
+      connect(member, monotonic_us() + options_.communicator.timeout.count() * 1000);
+    }
+  }
+  return {};
+}
+
+Status Crew::open(size_t number) {
+  Member& member = *members_[number];
+  const int first = options_.ghosts[member.ghosts.front()].rank;
   CommunicatorOptions options = options_.communicator;
-  options.rank = options_.ghosts[ghost].rank;
+  options.job = member.group->job;
+  options.rank = member.group->rank_of(first);
+  options.world_size = static_cast<int>(member.group->ranks.size());
   WorkerOptions unconnected;
   unconnected.rank = options.rank;
   unconnected.world_size = options.world_size;
@@ -143,7 +234,7 @@ Status Crew::open(size_t ghost) {
                           .fixed_floats = options.numerics == Numerics::kFixed};
   std::vector<JobStripe> stripes;
   const Result<WorkerOptions> worker =
-      worker_of(member.memberships, std::move(unconnected), 0, options, &stripes);
+      worker_of(member.memberships.front(), std::move(unconnected), 0, options, &stripes);
   if (!worker.ok()) return worker.status();
   if (std::any_of(worker->stripes.begin(), worker->stripes.end(),
                   [](const StripeOptions& stripe) { return stripe.local; }))
@@ -151,16 +242,16 @@ Status Crew::open(size_t ghost) {
             "the job's plan gives ghosts embedded shards, which they do not have: set "
             "NETSUM_SHARES=off"};
   member.epoll = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = ghost}};
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = number}};
   if (!member.epoll.valid() || epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, member.epoll.get(), &event) != 0)
     return no_epoll();
-  const StripeOptions& first = worker->stripes.front();
-  const Status opened = options_.in_place_of(options.rank, [&]() -> Status {
+  const StripeOptions& of_first = worker->stripes.front();
+  const Status opened = options_.in_place_of(first, [&]() -> Status {
     auto groups = multicast_groups(worker->stripes);
     if (!groups.ok()) return groups.status();
     UdpIoOptions udp;
-    udp.bind.family = first.address.family;
-    udp.max_packet = NETSUM_HEADER_BYTES + first.payload_bytes;
+    udp.bind.family = of_first.address.family;
+    udp.max_packet = NETSUM_HEADER_BYTES + of_first.payload_bytes;
     udp.multicast_groups = std::move(groups).value();
     udp.epoll = member.epoll.get();
     auto io = open_udp(udp);
@@ -171,6 +262,20 @@ Status Crew::open(size_t ghost) {
   if (!opened.ok()) return opened;
   member.core = std::make_unique<WorkerCore>(*worker);
   return {};
+}
+
+uint64_t Crew::bytes_sent(size_t ghost) const {
+  uint64_t bytes = 0;
+  for (const auto& [id, member] : member_of_[ghost])
+    if (member->ghosts.front() == ghost && member->io) bytes += member->io->counters().bytes_sent.get();
+  return bytes;
+}
+
+uint64_t Crew::bytes_received(size_t ghost) const {
+  uint64_t bytes = 0;
+  for (const auto& [id, member] : member_of_[ghost])
+    if (member->ghosts.front() == ghost && member->io) bytes += member->io->counters().bytes_received.get();
+  return bytes;
 }
 
 void Crew::on_failure(const Status& status) {
@@ -196,31 +301,35 @@ int64_t now_ns() {
 
 Status Crew::run() {
   plays_ = true;
-  const int64_t begin_ns = now_ns();
-  for (const auto& member : members_) {
-    member->player.start(begin_ns);
-    member->due_us = 0;
-  }
+  soonest_ns_ = now_ns();
+  for (Player& player : players_) player.start(soonest_ns_);
+  for (const auto& member : members_) member->due_us = 0;
   return drive([this] {
     return stopped_.load() ||
-           std::all_of(members_.begin(), members_.end(), [](const auto& one) { return one->player.ended(); });
+           std::all_of(players_.begin(), players_.end(), [](const Player& player) { return player.ended(); });
   });
 }
 
 Status Crew::drive(const std::function<bool()>& done) {
   std::vector<bool> ready(members_.size(), true);
   while (!done()) {
+    if (!all_open_)
+      if (const Status status = open_joined(); !status.ok()) return status;
     play_due();
+    int64_t next_us = INT64_MAX;
     for (size_t i = 0; i < members_.size(); ++i) {
-      if (ready[i] || members_[i]->due_us <= monotonic_us()) {
-        if (const Status status = drive_one(i, ready[i]); !status.ok()) return status;
+      Member& member = *members_[i];
+      if (member.core == nullptr) continue;
+      if (ready[i] || member.due_us <= monotonic_us()) {
+        if (const Status status = drive_one(&member, ready[i]); !status.ok()) return status;
       }
     }
-    int64_t next_us = INT64_MAX;
-    for (const auto& one : members_) next_us = std::min({next_us, one->due_us, one->awake_us});
+    for (const auto& one : members_)
+      if (one->core != nullptr) next_us = std::min(next_us, one->due_us);
+    if (plays_ && soonest_ns_ != INT64_MAX) next_us = std::min(next_us, soonest_ns_ / 1000 - kSpinUs);
     if (const Status status = failure(); !status.ok()) return status;
     if (plays_ && options_.on_step) {
-      for (; told_ < members_.front()->player.step(); ++told_) options_.on_step(told_);
+      for (; told_ < players_.front().step(); ++told_) options_.on_step(told_);
     }
     wait(next_us, &ready);
   }
@@ -237,53 +346,77 @@ void Crew::wait(int64_t until_us, std::vector<bool>* ready) {
 }
 
 void Crew::play_due() {
-  if (!plays_) return;
+  if (!plays_ || soonest_ns_ > now_ns()) return;
   const int64_t now = now_ns();
-  for (size_t i = 0; i < members_.size(); ++i)
-    if (members_[i]->player.next_ns() <= now) play(i);
+  soonest_ns_ = INT64_MAX;
+  for (size_t i = 0; i < players_.size(); ++i) {
+    if (players_[i].next_ns() <= now) play(i);
+    soonest_ns_ = std::min(soonest_ns_, players_[i].next_ns());
+  }
 }
 
 void Crew::play(size_t ghost) {
-  Member& member = *members_[ghost];
   submissions_.clear();
-  member.player.advance(now_ns(), &submissions_);
-  for (const Player::Submission& one : submissions_) {
-    OperationSpec spec =
-        spec_of(*one.operation, options_.ghosts[ghost].rank, options_.communicator.world_size);
-    spec.deadline_us = monotonic_us() + options_.communicator.timeout.count() * 1000;
-    member.core->submit(one.id, std::move(spec));
+  players_[ghost].advance(now_ns(), &submissions_);
+  for (const Player::Submission& one : submissions_) submit(ghost, one);
+  if (players_[ghost].crashes()) options_.on_crash(options_.ghosts[ghost].rank);
+}
+
+void Crew::submit(size_t ghost, const Player::Submission& one) {
+  const auto found = std::find_if(member_of_[ghost].begin(), member_of_[ghost].end(),
+                                  [&](const auto& entry) { return entry.first == one.operation->group; });
+  NETSUM_ASSERT(found != member_of_[ghost].end());
+  Member& member = *found->second;
+  if (member.ghosts.size() > 1) {
+    if (++member.submitted[one.id] < member.ghosts.size()) return;
+    member.submitted.erase(one.id);
   }
-  if (member.player.crashes()) options_.on_crash(options_.ghosts[ghost].rank);
+  const int first = options_.ghosts[member.ghosts.front()].rank;
+  OperationSpec spec =
+      spec_of(*one.operation, member.group->rank_of(first), static_cast<int>(member.group->ranks.size()),
+              static_cast<int>(member.ghosts.size()));
+  spec.deadline_us = monotonic_us() + options_.communicator.timeout.count() * 1000;
+  if (member.ready)
+    member.core->submit(one.id, std::move(spec));
+  else
+    member.waiting.emplace_back(one.id, std::move(spec));
   member.due_us = 0;
 }
 
-Status Crew::drive_one(size_t ghost, bool ready) {
-  Member& member = *members_[ghost];
-  WorkerCore& core = *member.core;
+// In parts, so that no other ghost is late.
+void Crew::send(Member* member, std::span<const OutPacket> packets) {
+  while (!packets.empty()) {
+    const size_t count = std::min(packets.size(), kPacketsInTurn);
+    member->io->send(packets.first(count));
+    packets = packets.subspan(count);
+    play_due();
+  }
+}
+
+Status Crew::drive_one(Member* member, bool ready) {
+  WorkerCore& core = *member->core;
   int64_t now_us = monotonic_us();
   bool drained = !ready;
   for (int turn = 0; !drained; ++turn) {
-    const size_t count = member.io->receive(burst_);
+    const size_t count = member->io->receive(burst_);
     for (size_t i = 0; i < count; ++i) core.on_packet(now_us, burst_[i]);
     drained = count == 0;
     play_due();
     now_us = monotonic_us();
     if (turn < kBurstsInTurn) continue;
     // The window may be open again.
-    if (const auto due = core.collect(now_us); !due.empty()) member.io->send(due);
+    if (const auto due = core.collect(now_us); !due.empty()) send(member, due);
   }
   if (core.next_tick_us() <= now_us) core.on_tick(now_us);
-  if (const Status status = take_completions(&member); !status.ok()) return status;
-  if (plays_) play(ghost);
+  if (const Status status = take_completions(member); !status.ok()) return status;
+  play_due();
   // One burst, so that no other ghost is late: the rest follows in the next turn.
   const auto due = core.collect(now_us);
-  if (!due.empty()) member.io->send(due);
+  const bool more = !due.empty();
+  member->due_us = more ? 0 : core.next_tick_us();
+  if (more) send(member, due);
   // An operation without elements ends at once.
-  if (const Status status = take_completions(&member); !status.ok()) return status;
-  const int64_t play_ns = plays_ ? member.player.next_ns() : INT64_MAX;
-  const int64_t play_us = play_ns == INT64_MAX ? INT64_MAX : play_ns / 1000;
-  member.due_us = due.empty() ? std::min(core.next_tick_us(), play_us) : 0;
-  member.awake_us = std::min(member.due_us, play_us - kSpinUs);
+  if (const Status status = take_completions(member); !status.ok()) return status;
   play_due();
   return core.status();
 }
@@ -293,7 +426,11 @@ Status Crew::take_completions(Member* member) {
   member->core->take_completions(&completions_);
   for (const WorkerCore::Completion& one : completions_) {
     if (!one.status.ok()) return one.status;
-    if (one.id != kConnectId) member->player.complete(one.id, now_ns());
+    if (one.id == kConnectId) continue;
+    for (const size_t ghost : member->ghosts) {
+      players_[ghost].complete(one.id, now_ns());
+      soonest_ns_ = std::min(soonest_ns_, players_[ghost].next_ns());
+    }
   }
   return {};
 }

@@ -10,8 +10,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <unordered_map>
 #include <vector>
 
+#include "emulate/ghost/cast.h"
 #include "emulate/ghost/player.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
@@ -27,6 +30,8 @@ int64_t now_ns();
 
 struct Ghost {
   int rank = 0;
+  std::vector<GroupJob> groups =
+      {};  // as of Cast::groups(). Empty: that of all ranks, to which all operations belong
   std::vector<const program::Step*> steps;
   Knobs knobs;
   std::chrono::milliseconds joins_after{0};
@@ -35,8 +40,12 @@ struct Ghost {
 struct CrewOptions {
   // As the real ranks have them, with the job, its token and its size.
   CommunicatorOptions communicator;
-  std::vector<Ghost> ghosts;  // at least one
-  // Calls `open`, which opens the sockets of that rank, in the network namespace where they belong.
+  std::vector<Ghost> ghosts;  // at least one, in the order of their ranks
+  // Above 1: up to so many ghosts of consecutive ranks take part as an aggregator of theirs would: one member, whose contribution
+  // leaves when the last of them has submitted. The job's aggregator is then the parent.
+  int rack_size = 1;
+  // Calls `open`, which opens the sockets of that rank, or of the rack with that rank as its first, in the network namespace where
+  // they belong.
   std::function<Status(int rank, const std::function<Status()>& open)> in_place_of;
   // A step of the first ghost has ended, or that of the others before their crash.
   std::function<void(uint64_t step)> on_step;
@@ -46,54 +55,77 @@ struct CrewOptions {
 
 class Crew {
  public:
-  // Joins the job for all ghosts, and waits for the other ranks until the connect timeout. Errors: as Communicator::connect;
+  // Joins the job of all ranks for all ghosts, and waits for the other ranks until the connect timeout. The ghosts join the jobs of
+  // further groups while they play: real ranks make a group when they get there. Errors: as Communicator::connect;
   // kUnsupported: an option of the job, or an operation of a program, that ghosts do not have.
   static Result<std::unique_ptr<Crew>> join(CrewOptions options);
-  ~Crew();  // leaves the job
+  // Leaves the jobs. Waits for the real ranks of groups that they have not made, as long as an operation may take.
+  ~Crew();
 
   // Until all programs have ended, the job has failed, or stop() was called. Ok: they have ended.
   Status run();
   void stop() { stopped_.store(true); }  // any thread
 
   const std::vector<Ghost>& ghosts() const { return options_.ghosts; }
-  const Player& player(size_t ghost) const { return members_[ghost]->player; }
-  const PacketIoCounters& packets(size_t ghost) const { return members_[ghost]->io->counters(); }
+  const Player& player(size_t ghost) const { return players_[ghost]; }
+  // In all groups; those of a rack count as its first ghost's.
+  uint64_t bytes_sent(size_t ghost) const;
+  uint64_t bytes_received(size_t ghost) const;
 
  private:
+  // A ghost, or a rack of ghosts, as one member of the job of a group.
   struct Member {
-    explicit Member(Player&& of) : player(std::move(of)) {}
-
-    Player player;
-    Memberships memberships;
+    std::vector<size_t> ghosts;  // of consecutive ranks
+    const GroupJob* group = nullptr;
+    std::vector<Memberships> memberships;  // of each ghost
+    std::thread joining;                   // only of a further group
+    std::atomic<bool> joined = false;
     FileDescriptor epoll;  // of its sockets
     std::unique_ptr<PacketIo> io;
-    std::unique_ptr<WorkerCore> core;
-    // When it has something to do without a packet, and when the thread must be awake for that.
-    int64_t due_us = 0, awake_us = 0;
+    std::unique_ptr<WorkerCore> core;  // null: not joined yet
+    bool ready = false;                // connected
+    // Operations that not all of the ghosts have submitted yet: how many have.
+    std::unordered_map<uint64_t, size_t> submitted;
+    std::vector<std::pair<uint64_t, OperationSpec>> waiting;  // until it is ready
+    int64_t due_us = 0;                                       // when it has something to do without a packet
   };
 
   explicit Crew(CrewOptions options);
+  void add_members();
   Status join_all();
-  Status open(size_t ghost);
+  Status join(Member* member, std::chrono::steady_clock::time_point deadline);
+  void join_further_groups();
+  // Opens what has been joined meanwhile, and begins to play in what is connected.
+  Status open_joined();
+  Status open(size_t member);
+  void connect(Member* member, int64_t deadline_us);
   // Drives all until `done` or a failure.
   Status drive(const std::function<bool()>& done);
   void wait(int64_t until_us, std::vector<bool>* ready);
   // Submits what is due by the programs of all ghosts: before and between the bursts of one, so that no other is late.
   void play_due();
   void play(size_t ghost);
-  // Handles what has arrived and what is due for one ghost, and sends.
-  Status drive_one(size_t ghost, bool ready);
+  void submit(size_t ghost, const Player::Submission& one);
+  // Handles what has arrived and what is due for one member, and sends.
+  Status drive_one(Member* member, bool ready);
+  void send(Member* member, std::span<const OutPacket> packets);
   Status take_completions(Member* member);
   void on_failure(const Status& status);
   void on_left(int rank);
   Status failure();
 
   CrewOptions options_;
+  std::vector<Player> players_;  // of each ghost
+  int64_t soonest_ns_ = 0;       // no player has anything to do before
+  // Those of the group of all ranks come first.
   std::vector<std::unique_ptr<Member>> members_;
+  size_t main_members_ = 0;
+  std::vector<std::vector<std::pair<int, Member*>>> member_of_;  // [ghost]: by the number of the group
   FileDescriptor epoll_;
   std::atomic<bool> stopped_ = false;
   bool plays_ = false;  // the programs have begun
-  uint64_t told_ = 0;   // steps
+  bool all_open_ = false;
+  uint64_t told_ = 0;  // steps
   std::vector<InPacket> burst_;
   std::vector<Player::Submission> submissions_;
   std::vector<WorkerCore::Completion> completions_;

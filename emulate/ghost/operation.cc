@@ -29,6 +29,17 @@ std::optional<Collective> network_collective(program::Collective collective) {
   }
 }
 
+// Makes what rank `rank` does what that one and the next ones do together. A tensor to which one of them contributes is not one
+// of the first alone, and neither is one that one of them receives.
+void take_part_for(int rank, int ranks, OperationSpec* spec) {
+  const auto is_here = [&](int of) { return of == Ranks::kEvery || (of >= rank && of < rank + ranks); };
+  for (size_t i = 0; i < spec->tensors.size(); ++i) {
+    if (!is_here(spec->role.contributors.of(i))) spec->tensors[i].input = nullptr;
+    if (!is_here(spec->role.receivers.of(i))) spec->tensors[i].output = nullptr;
+  }
+  spec->role.contributors = spec->role.receivers = Ranks::every();
+}
+
 // Stand for memory that is not there: nobody reads or writes them.
 const char kInput = 0;
 char output = 0;
@@ -37,10 +48,6 @@ char output = 0;
 
 Status check_supported(const program::Operation& operation) {
   const std::string name(program::collective_name(operation.collective));
-  if (operation.group != 0)
-    return {ErrorCode::kUnsupported,
-            name + " of group " + std::to_string(operation.group) +
-                " is not of the group of all ranks, and ghosts take part in no other"};
   if (operation.on_hosts)
     return {ErrorCode::kUnsupported, name + " ran on the hosts, and ghosts take part in the network only"};
   if (operation.collective == program::Collective::kSparseAllReduce)
@@ -50,7 +57,7 @@ Status check_supported(const program::Operation& operation) {
   return {};
 }
 
-OperationSpec spec_of(const program::Operation& operation, int rank, int world_size) {
+OperationSpec spec_of(const program::Operation& operation, int rank, int size, int ranks) {
   const Collective collective = *network_collective(operation.collective);
   OperationSpec spec;
   spec.without_tensors = true;
@@ -66,8 +73,9 @@ OperationSpec spec_of(const program::Operation& operation, int rank, int world_s
   spec.type = moves ? DataType::kByte : operation.type;
   spec.op = moves ? ReduceOp::kSum : operation.op;
   spec.one_tensor = collective == Collective::kReduceScatter;
-  for (const uint64_t count : program::counts_of_parts(operation, world_size))
+  for (const uint64_t count : program::counts_of_parts(operation, size))
     spec.tensors.push_back({.input = &kInput, .output = &output, .count = count * element});
+  if (ranks > 1) take_part_for(rank, ranks, &spec);
   return spec;
 }
 

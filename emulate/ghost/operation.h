@@ -11,8 +11,9 @@ namespace netsum::ghost {
 // Why ghosts cannot take part in it (kUnsupported; the message begins with the collective's name), or ok.
 Status check_supported(const program::Operation& operation);
 
-// What rank `rank` of `world_size` submits, without tensors. check_supported().
-OperationSpec spec_of(const program::Operation& operation, int rank, int world_size);
+// What rank `rank` of a group of `size` submits, without tensors, or an aggregator for `ranks` ranks from that one on.
+// check_supported().
+OperationSpec spec_of(const program::Operation& operation, int rank, int size, int ranks = 1);
 
 }  // namespace netsum::ghost
 

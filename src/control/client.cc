@@ -15,6 +15,7 @@
 #include "src/control/heartbeat.h"
 #include "src/control/join_stream.h"
 #include "src/control/membership.h"
+#include "src/control/rack_client.h"
 #include "src/control/rpc_status.h"
 #include "src/job/capabilities.h"
 #include "src/job/ranks.h"
@@ -65,8 +66,12 @@ control::JoinRequest to_request(const JoinParameters& parameters) {
 
 class Client final : public ControlClient {
  public:
-  Client(JoinParameters parameters, std::shared_ptr<grpc::Channel> channel)
+  // `rack`: join_for_rack(); empty: the rank itself is a member.
+  Client(JoinParameters parameters, std::string rack, uint32_t rack_stripes,
+         std::shared_ptr<grpc::Channel> channel)
       : parameters_(std::move(parameters)),
+        rack_(std::move(rack)),
+        rack_stripes_(rack_stripes),
         channel_(std::move(channel)),
         rank_(parameters_.rank),
         world_size_(static_cast<int>(parameters_.job.world_size())) {}
@@ -152,6 +157,8 @@ class Client final : public ControlClient {
   }
 
   const JoinParameters parameters_;
+  const std::string rack_;
+  const uint32_t rack_stripes_;
   const std::shared_ptr<grpc::Channel> channel_;
   int rank_;
   int world_size_;
@@ -176,6 +183,12 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
                                       const std::function<void(const Status&)>& on_failure) {
   const int64_t left_ms = until(deadline).count();
   control::JoinRequest request = to_request(parameters_);
+  if (!rack_.empty()) {
+    request.set_rack(rack_);
+    request.set_rack_payload_bytes(parameters_.shard.payload_bytes());
+    request.set_rack_slots(std::numeric_limits<uint32_t>::max());
+    request.set_rack_stripes(rack_stripes_);
+  }
   request.set_deadline_ms(
       to_wire(milliseconds(std::max<int64_t>(1, left_ms - std::min(left_ms / 10, kHeadStartMs)))));
   drop_stream(deadline);
@@ -238,6 +251,25 @@ Status Client::timed_out() const {
                                        describe_ms(parameters_.timeout.count()) + kStartWhatAnswers};
 }
 
+// The heartbeat decides for how long the aggregator can be stopped.
+Result<std::shared_ptr<grpc::Channel>> channel_for(const JoinParameters& parameters) {
+  const int64_t liveness_ms = parameters.liveness.count();
+  const int64_t silence_ms =
+      liveness_ms == 0 ? INT_MAX : std::clamp<int64_t>(liveness_ms, kKeepaliveTimeoutMs, INT_MAX);
+  return make_channel(parameters.address, parameters.tls, static_cast<int>(silence_ms));
+}
+
+Result<std::unique_ptr<ControlClient>> join_at(const JoinParameters& parameters, const std::string& rack,
+                                               uint32_t rack_stripes,
+                                               const std::shared_ptr<grpc::Channel>& channel,
+                                               std::function<void(const Status&)> on_failure) {
+  if (parameters.timeout.count() <= 0)
+    return Status(ErrorCode::kInvalidArgument, "the timeout of joining must be positive");
+  auto client = std::make_unique<Client>(parameters, rack, rack_stripes, channel);
+  if (Status status = client->connect(on_failure); !status.ok()) return status;
+  return std::unique_ptr<ControlClient>(std::move(client));
+}
+
 }  // namespace
 
 uint32_t to_wire(milliseconds time) {
@@ -246,17 +278,31 @@ uint32_t to_wire(milliseconds time) {
 
 Result<std::unique_ptr<ControlClient>> ControlClient::join(const JoinParameters& parameters,
                                                            std::function<void(const Status&)> on_failure) {
-  // The heartbeat decides for how long the aggregator can be stopped.
-  const int64_t liveness_ms = parameters.liveness.count();
-  const int64_t silence_ms =
-      liveness_ms == 0 ? INT_MAX : std::clamp<int64_t>(liveness_ms, kKeepaliveTimeoutMs, INT_MAX);
-  auto channel = make_channel(parameters.address, parameters.tls, static_cast<int>(silence_ms));
+  const auto channel = channel_for(parameters);
   if (!channel.ok()) return channel.status();
-  if (parameters.timeout.count() <= 0)
-    return Status(ErrorCode::kInvalidArgument, "the timeout of joining must be positive");
-  auto client = std::make_unique<Client>(parameters, *channel);
-  if (Status status = client->connect(on_failure); !status.ok()) return status;
-  return std::unique_ptr<ControlClient>(std::move(client));
+  return join_at(parameters, "", 0, *channel, std::move(on_failure));
+}
+
+std::vector<Result<std::unique_ptr<ControlClient>>> join_for_rack(
+    const JoinParameters& parameters, int ranks, const std::string& rack, uint32_t stripes,
+    const std::function<void(const Status&)>& on_failure) {
+  std::vector<Result<std::unique_ptr<ControlClient>>> joined;
+  const auto channel = channel_for(parameters);
+  for (int i = 0; i < ranks; ++i)
+    joined.emplace_back(channel.ok() ? Status(ErrorCode::kInternal, "not joined") : channel.status());
+  if (!channel.ok()) return joined;
+  // Each waits for all ranks of the job.
+  std::vector<std::thread> threads;
+  for (int i = 0; i < ranks; ++i) {
+    threads.emplace_back([&, i] {
+      JoinParameters of_rank = parameters;
+      of_rank.rank += i;
+      if (i > 0) of_rank.liveness = milliseconds(0);
+      joined[static_cast<size_t>(i)] = join_at(of_rank, rack, stripes, *channel, on_failure);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return joined;
 }
 
 }  // namespace netsum

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 
+import pytest
 from harness import NETSUM, PATIENCE_S, CommandTest
 from rack_harness import RackCommandTest, namespaces
 
@@ -78,6 +79,41 @@ class EmulateTest(CommandTest):
             "seconds": 0,
         }
 
+    def test_ghost_racks_beside_real_ranks(self, tmp_path):
+        profile = write_profile(tmp_path, 6)
+        report = report_of(self.emulate("--ranks", 6, "--real", 2, "--ghost-rack", 2, "--profile", profile))
+        assert len(report["steps"]) == 3
+        assert report["ghosts"]["count"] == 4
+        of_racks = report["ghosts"]["bytes_sent"] / (8 * 20_000 * 4)
+        assert 2 < of_racks < 3, "one stream of each rack"
+
+    @pytest.mark.soak
+    def test_512_ranks(self, tmp_path):
+        profile = write_profile(tmp_path, 4, compute_ms=1000)
+        arguments = ["--ranks", 512, "--other-size", "--ghost-rack", 64, "--profile", profile]
+        report = report_of(self.emulate(*arguments, "--connect-timeout", "5m"))
+        assert len(report["steps"]) == 3
+        assert report["ghosts"]["count"] == 511
+
+    def test_ghosts_in_groups(self, tmp_path):
+        # Two pairs, and the group of all.
+        for rank in range(4):
+            lines = record(rank, 4)
+            pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+            lines[0]["groups"] = [{"id": 0, "ranks": [0, 1, 2, 3]}, {"id": 1, "ranks": pair}]
+            for step in lines[1:]:
+                step["operations"][1]["group"] = 1
+            (tmp_path / f"p.{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        arguments = ["--ranks", 4, "--profile", tmp_path / "p", "--speed", "1=0.05"]
+        report = report_of(self.emulate(*arguments))
+        assert len(report["steps"]) == 3
+        assert report["waited_for"][0]["rank"] == 1
+        assert sum(one["operations"] for one in report["waited_for"]) == 3, "those of all ranks"
+        (tmp_path / "p.3.jsonl").unlink()
+        command = self.run_command("emulate", "--aggregator", "127.0.0.1:1", *arguments)
+        assert command.status == 2
+        assert "rank 3 was not recorded" in command.text("err")
+
     def test_a_check_against_real_ranks(self, tmp_path):
         command = self.emulate("--ranks", 3, "--profile", write_profile(tmp_path, 3), "--check", 1)
         check = json.loads(command.text("out"))
@@ -116,15 +152,22 @@ class EmulateTest(CommandTest):
         (tmp_path / "wrong.0.jsonl").write_text(wrong)
         for arguments, words in [
             (["--ranks", 4, "--profile", profile], ["a job of 2 ranks, not 4", "--other-size"]),
-            (["--ranks", 2, "--profile", tmp_path / "none"], ["there is no such file"]),
-            (["--ranks", 2, "--profile", tmp_path / "short"], ["short.0.jsonl", "truncated"]),
-            (["--ranks", 2, "--profile", tmp_path / "wrong"], ["wrong.0.jsonl:2", "sleep"]),
+            (["--ranks", 2, "--profile", tmp_path / "none"], ["there is no such file", "record one by NETSUM_RECORD="]),
+            (["--ranks", 2, "--profile", tmp_path / "short"], ["short.0.jsonl", "truncated", "record again"]),
+            (["--ranks", 2, "--profile", tmp_path / "wrong"], ["wrong.0.jsonl:2", "sleep", "Record again"]),
             (["--ranks", 2, "--real", 3, "--profile", profile], ["--real is 3"]),
             (["--ranks", 2, "--real", 0, "--profile", profile, "--", "true"], ["no rank runs 'true'"]),
             (["--ranks", 2, "--profile", profile, "--crash", "0:1"], ["rank 0", "real"]),
             (["--ranks", 2, "--profile", profile, "--crash", "1:99"], ["the last step is 3"]),
             (["--ranks", 2, "--profile", profile, "--speed", "5=2"], ["rank 5", "0 to 1"]),
             (["--ranks", 2, "--profile", profile, "--straggler", "1=fast"], ["RANK=FACTOR:FROM:TO"]),
+            (
+                ["--ranks", 2, "--profile", profile, "--dilate", 2, "--rate", "1mbit"],
+                ["--dilate", "no --rack or --agg"],
+            ),
+            (["--ranks", 2, "--profile", profile, "--dilate", 2, "--", "true"], ["cannot slow", "'true'"]),
+            (["--ranks", 66, "--profile", profile], ["66 members", "--ghost-rack 64"]),
+            (["--ranks", 2, "--profile", profile, "--ghost-rack", 2, "--crash", "1:1"], ["not of a rack"]),
         ]:
             command = self.run_command("emulate", "--aggregator", "127.0.0.1:1", *arguments)
             assert command.status == 2, arguments

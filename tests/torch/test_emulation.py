@@ -41,6 +41,12 @@ def train(model):
     return losses
 
 losses = train(ddp)
+pair, alone_here, unknown = dist.new_group([0, 1]), dist.new_group([0]), dist.new_group([0, 2])
+sums = []
+for group_of in (pair, alone_here):
+    ones = torch.ones(1000)
+    dist.all_reduce(ones, group=group_of)
+    sums.append(ones[-1].item())
 parts = [torch.zeros(2) for _ in range(group[1])]
 dist.all_gather(parts, torch.ones(2))
 whole = torch.zeros(2 * group[1])
@@ -50,13 +56,13 @@ dist.all_reduce(total)
 refused = {}
 for call in (lambda: dist.send(torch.zeros(1), 1), lambda: dist.broadcast(torch.zeros(1), 1),
              lambda: dist.all_to_all_single(torch.zeros(group[1]), torch.zeros(group[1])),
-             lambda: dist.new_group([0, 1]), lambda: dist.all_reduce(torch.eye(3).to_sparse())):
+             lambda: dist.all_reduce(torch.ones(9), group=unknown), lambda: dist.all_reduce(torch.eye(3).to_sparse())):
     try:
         call()
     except netsum.torch.Error as error:
         refused[len(refused)] = error.code, str(error)
 print(json.dumps({"group": group, "losses": losses, "alone": train(alone), "parts": torch.stack(parts).tolist(),
-                  "whole": whole.tolist(), "total": total.tolist(), "refused": list(refused.values())}), flush=True)
+                  "sums": sums, "whole": whole.tolist(), "total": total.tolist(), "refused": list(refused.values())}), flush=True)
 dist.destroy_process_group()
 """
 PARAMETERS = 41 * 30 + 31 * 10
@@ -83,6 +89,7 @@ STEP_OPERATIONS = [
     ],
     *[[operation("all_reduce", "float32", PARAMETERS)] for _ in range(STEPS - 2)],
     [
+        {**operation("all_reduce", "float32", 1000), "group": 1},
         operation("all_gather", "float32", 2 * RANKS, tag=FLOAT32),
         operation("all_gather", "float32", 2 * RANKS, tag=FLOAT32),
         operation("all_reduce", "int64", 2),
@@ -91,16 +98,25 @@ STEP_OPERATIONS = [
 
 
 def write_profile(folder):
-    header = {"format": "netsum-program", "version": 1, "world_size": RANKS, "rank": 1, "model": "", "netsum": "0"}
-    lines = [{**header, "machine": "", "clock": "steady, ns", "steps": len(STEP_OPERATIONS)}]
+    """Of ranks 0 to 3, of which 0 and 1 have a group, and so have 2 and 3."""
+    for rank in range(RANKS):
+        write_record(folder, rank)
+    return folder / "p"
+
+
+def write_record(folder, rank):
+    header = {"format": "netsum-program", "version": 1, "world_size": RANKS, "rank": rank, "model": "", "netsum": "0"}
+    pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+    groups = [{"id": 0, "ranks": list(range(RANKS))}, {"id": 1, "ranks": pair}]
+    more = {"machine": "", "clock": "steady, ns", "groups": groups}
+    lines = [{**header, **more, "steps": len(STEP_OPERATIONS)}]
     for k, operations in enumerate(STEP_OPERATIONS):
         numbered = [{"id": i, **one, "submitted_ns": i, "done_ns": i + 1} for i, one in enumerate(operations)]
         thread = [instruction for i in range(len(operations)) for instruction in (["submit", i], ["wait", i])]
         partial = {"partial": True} if k == STEPS else {}
         duration = {"threads": [thread], "duration_ns": len(operations)}
         lines.append({"step": k, **partial, "operations": numbered, **duration})
-    (folder / "p.1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
-    return folder / "p"
+    (folder / f"p.{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
 
 
 @pytest.fixture
@@ -144,13 +160,14 @@ def test_ghosts_hold_what_the_real_rank_holds(tmp_path, aggregator):
     saw = json.loads(emulate(write_profile(tmp_path), RANKS, aggregator, sys.executable, script)[0])
     assert saw["group"] == [0, RANKS]
     assert saw["losses"] == saw["alone"]
+    assert saw["sums"] == [2, 1]
     assert saw["parts"] == [[1, 1]] * RANKS
     assert saw["whole"] == [1] * (2 * RANKS)
     assert saw["total"] == [3 * RANKS, 4 * RANKS]
     assert [code for code, _ in saw["refused"]] == ["unsupported"] * 5
     for (_, text), words in zip(
         saw["refused"],
-        ["send", "from rank 1", "all_to_all_single", "make one group", "depend on the data"],
+        ["send", "from rank 1", "all_to_all_single", "needs the hosts", "depend on the data"],
         strict=True,
     ):
         assert words in text

@@ -1,43 +1,27 @@
 // netsum emulate: a job of many ranks, of which few are real.
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
-#include <random>
 #include <utility>
 
-#include "emulate/ghost/cast.h"
-#include "emulate/ghost/operation.h"
 #include "tools/netsum/emulate_check.h"
 #include "tools/netsum/emulate_plan.h"
 #include "tools/netsum/emulate_report.h"
+#include "tools/netsum/emulation.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
-#include "tools/netsum/process.h"
 #include "tools/netsum/quantity.h"
-#include "tools/netsum/rack_make.h"
-#include "tools/netsum/stop_signals.h"
 #include "tools/netsum/subcommand.h"
 #include "wire/ids.h"
 
 namespace netsum::tool {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 constexpr char kExamples[] =
     "Examples:\n"
@@ -46,6 +30,7 @@ constexpr char kExamples[] =
     "  netsum emulate --ranks 64 --other-size --profile run/p --rate 10gbit -- python train.py\n"
     "  netsum emulate --ranks 8 --profile run/p --straggler 3=1.2:10:50 -- python train.py\n"
     "  netsum emulate --ranks 8 --profile run/p --crash 3:20 -- python train.py\n"
+    "  netsum emulate --ranks 512 --ghost-rack 64 --other-size --profile run/p -- python train.py\n"
     "  netsum emulate --ranks 8 --real 8 --profile run/p              8 real ranks without PyTorch, which "
     "sleep\n"
     "  netsum emulate --ranks 8 --profile run/p --rate 100mbit --check 7     are ghosts as real ranks here?\n"
@@ -57,10 +42,9 @@ constexpr char kExamples[] =
     "Exit status: 0 valid; 1 void, as ghosts were late, or --check failed; 2 bad flags or a bad profile; 3 "
     "failed.";
 
-// Until the other processes end as well: after a failure, of which each gets an error, and after the end of the real ranks.
-constexpr seconds kGrace{30}, kGhostGrace{5};
-constexpr milliseconds kLook{50};
-constexpr seconds kProgressInterval{2};
+constexpr int kMostRanks = 512;  // of a job
+// More, and times of the protocol that are not dilated, such as its timeouts, would count.
+constexpr double kMostDilation = 4;
 
 Status invalid(const std::string& message) {
   return {ErrorCode::kInvalidArgument, message};
@@ -88,373 +72,6 @@ Result<RankValue> parse_rank_value(const std::string& text, size_t values, const
   }
   if (parsed.second.size() != values) return wrong;
   return parsed;
-}
-
-// A process of this binary that plays a part.
-struct Part {
-  std::unique_ptr<ChildProcess> process;
-  std::string result_path;
-  std::vector<int> ranks;
-  bool is_real = false, ended = false;
-  std::string failure;  // why; empty: it has not failed
-  std::string code;     // of the failure
-};
-
-// The user's script as a real rank.
-struct Script {
-  pid_t pid = 0;
-  int rank = 0;
-  std::string trace_path;
-  std::optional<int> status;  // of wait4()
-  rusage usage{};
-};
-
-std::string ending_of(int status) {
-  return WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
-                             : "exit status " + std::to_string(WEXITSTATUS(status));
-}
-
-std::string random_hex() {
-  std::random_device device;
-  char text[33];
-  std::snprintf(text, sizeof text, "%08x%08x%08x%08x", device(), device(), device(), device());
-  return text;
-}
-
-class Emulation {
- public:
-  Emulation(EmulatePlan plan, RackOptions rack, std::vector<std::string> command)
-      : plan_(std::move(plan)), rack_(std::move(rack)), command_(std::move(command)) {}
-  ~Emulation() { tear_down(); }
-  Emulation(const Emulation&) = delete;
-  Emulation& operator=(const Emulation&) = delete;
-
-  // `rack_name`: of one that is up; empty: none. `aggregator`: empty: of the rack.
-  Status prepare(const std::string& rack_name, const std::string& aggregator);
-  Status run(bool output_to_stderr);
-  Result<Json> report();
-
- private:
-  Status make_own_rack();
-  Status start(std::vector<int> ranks, bool is_real);
-  Status start_scripts(bool output_to_stderr);
-  Status watch();
-  void take_events(Part* part);
-  void reap_scripts();
-  void show_progress(uint64_t step);
-  void end_scripts();
-  void tear_down();
-  bool real_ended() const;
-  bool all_ended() const;
-  std::string why_failed() const;
-  std::vector<std::string> in_place_of(int rank, std::vector<std::string> command) const;
-
-  EmulatePlan plan_;
-  RackOptions rack_;
-  const std::vector<std::string> command_;
-  const StopSignals stop_;  // before any thread
-  bool in_rack_ = false, owns_rack_ = false;
-  std::string folder_;  // of files that this run needs
-  std::string program_;
-  std::vector<Part> parts_;
-  std::vector<Script> scripts_;
-  uint64_t steps_ = 0;
-  std::vector<uint64_t> first_ids_;  // of each step, the number of its first operation
-  Clock::time_point shown_;
-};
-
-Status Emulation::prepare(const std::string& rack_name, const std::string& aggregator) {
-  Result<std::vector<program::Program>> records = read_profile(plan_);
-  if (!records.ok()) return records.status();
-  const auto cast = ghost::Cast::of(*records);
-  if (!cast.ok()) return cast.status();
-  const auto steps = cast->steps(0, plan_.steps, plan_.seed);  // the operations of all ranks are the same
-  if (!steps.ok()) return steps.status();
-  steps_ = steps->size();
-  uint64_t operations = 0;
-  for (const program::Step* step : *steps) {
-    first_ids_.push_back(operations);
-    operations += step->operations.size();
-    for (const program::Operation& operation : step->operations)
-      if (const Status status = ghost::check_supported(operation); !status.ok())
-        return invalid(plan_.profile + ": step " + std::to_string(step->number) + ": " + status.message());
-  }
-  for (const auto& [rank, knobs] : plan_.knobs)
-    if (knobs.crash && *knobs.crash >= steps_)
-      return invalid("--crash " + std::to_string(rank) + ":" + std::to_string(*knobs.crash) +
-                     ": the last step is " + std::to_string(steps_ - 1));
-  std::error_code error;
-  program_ = fs::read_symlink("/proc/self/exe", error).string();
-  std::string name = fs::temp_directory_path(error).string() + "/netsum-emulate-XXXXXX";
-  if (mkdtemp(name.data()) == nullptr)
-    return {ErrorCode::kResourceExhausted, "cannot make a folder " + name + ": " + std::strerror(errno)};
-  folder_ = name;
-  plan_.job = "emulate-" + random_hex().substr(0, 8);
-  plan_.token = random_hex();
-  if (!aggregator.empty()) {
-    setenv("NETSUM_AGGREGATOR", aggregator.c_str(), 1);
-    return {};
-  }
-  if (const std::string missing = missing_privilege(); !missing.empty())
-    return {ErrorCode::kPermissionDenied,
-            missing + ". Or give --aggregator HOST:PORT, beside which ghosts need no virtual rack"};
-  in_rack_ = true;
-  if (rack_name.empty()) return make_own_rack();
-  const std::optional<RackNote> note = read_note(rack_name);
-  if (!note)
-    return invalid("rack '" + rack_name + "' is not up: leave out --rack, or `netsum rack up` first");
-  if (note->options.workers < plan_.ranks)
-    return invalid("rack '" + rack_name + "' has " + std::to_string(note->options.workers) +
-                   " workers, fewer than --ranks " + std::to_string(plan_.ranks));
-  if (note->options.racks > 1)
-    return invalid("rack '" + rack_name + "' has " + std::to_string(note->options.racks) +
-                   " switches below a spine, and ghosts need one: `netsum rack up` without --racks");
-  rack_ = note->options;
-  return {};
-}
-
-Status Emulation::make_own_rack() {
-  rack_.name = "emulate" + std::to_string(getpid());
-  rack_.workers = plan_.ranks;
-  const Result<FileDescriptor> lock = lock_rack(rack_.name);
-  if (!lock.ok()) return lock.status();
-  owns_rack_ = true;
-  return make_rack(rack_);
-}
-
-std::vector<std::string> Emulation::in_place_of(int rank, std::vector<std::string> command) const {
-  if (!in_rack_) return command;
-  std::vector<std::string> inside = {"rack", "exec", "--name", rack_.name, std::to_string(rank), "--"};
-  inside.insert(inside.end(), command.begin(), command.end());
-  return inside;
-}
-
-Status Emulation::start(std::vector<int> ranks, bool is_real) {
-  Part part;
-  part.ranks = ranks;
-  part.is_real = is_real;
-  EmulatePlan plan = plan_;
-  plan.own_ranks = std::move(ranks);
-  plan.is_real = is_real;
-  plan.result_path = part.result_path =
-      folder_ + "/result-" + std::to_string(plan.own_ranks.front()) + ".json";
-  if (in_rack_) {
-    const RackPlan rack(rack_);
-    for (const int rank : plan.own_ranks)
-      plan.network_namespaces[rank] = rack.find("w" + std::to_string(rank))->network_namespace;
-  }
-  const std::string path = folder_ + "/plan-" + std::to_string(plan.own_ranks.front()) + ".json";
-  std::ofstream out(path);
-  out << to_json(plan).dump() << "\n";
-  out.close();
-  if (out.fail()) return {ErrorCode::kResourceExhausted, "cannot write " + path};
-  std::vector<std::string> command = {"emulate-role", path};
-  if (in_rack_) command.insert(command.begin(), program_);
-  auto started = ChildProcess::start(in_place_of(plan.own_ranks.front(), std::move(command)));
-  if (!started.ok()) return started.status();
-  part.process = std::move(started).value();
-  parts_.push_back(std::move(part));
-  return {};
-}
-
-Status Emulation::start_scripts(bool output_to_stderr) {
-  for (int rank = 0; rank < plan_.real; ++rank) {
-    const std::string trace = folder_ + "/trace.json";
-    const Json emulation = {{"ranks", plan_.ranks},
-                            {"real", plan_.real},
-                            {"rank", rank},
-                            {"job", plan_.job},
-                            {"token", plan_.token}};
-    const std::string timeout = std::to_string(plan_.connect_timeout.count() / 1000);
-    const std::map<std::string, std::string> variables = {{"NETSUM_EMULATION", emulation.dump()},
-                                                          {"NETSUM_TRACE", trace},
-                                                          {"NETSUM_SHARED_MEMORY", "0"},
-                                                          {"NETSUM_CONNECT_TIMEOUT", timeout},
-                                                          {"RANK", std::to_string(rank)},
-                                                          {"LOCAL_RANK", "0"},
-                                                          {"LOCAL_WORLD_SIZE", "1"},
-                                                          {"WORLD_SIZE", std::to_string(plan_.ranks)}};
-    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 0);
-    setenv("MASTER_PORT", "29500", 0);
-    std::vector<std::string> command = in_place_of(rank, command_);
-    if (in_rack_) command.insert(command.begin(), {"netsum", "--end-with-parent", std::to_string(getpid())});
-    const Result<pid_t> pid =
-        start_process(command, {.out = output_to_stderr ? STDERR_FILENO : STDOUT_FILENO}, true);
-    for (const auto& [name, value] : variables) unsetenv(name.c_str());
-    if (!pid.ok()) return pid.status();
-    scripts_.push_back(
-        {*pid, rank, folder_ + "/trace-" + plan_.job + "-rank" + std::to_string(rank) + ".json", {}});
-  }
-  return {};
-}
-
-Status Emulation::run(bool output_to_stderr) {
-  std::vector<int> together;
-  for (int rank = plan_.real; rank < plan_.ranks; ++rank) {
-    const auto knobs = plan_.knobs.find(rank);
-    // A crash ends the process.
-    if (knobs == plan_.knobs.end() || !knobs->second.crash) {
-      together.push_back(rank);
-    } else if (const Status status = start({rank}, false); !status.ok()) {
-      return status;
-    }
-  }
-  if (!together.empty())
-    if (const Status status = start(std::move(together), false); !status.ok()) return status;
-  if (!command_.empty()) {
-    if (const Status status = start_scripts(output_to_stderr); !status.ok()) return status;
-  } else {
-    for (int rank = 0; rank < plan_.real; ++rank)
-      if (const Status status = start({rank}, true); !status.ok()) return status;
-  }
-  return watch();
-}
-
-void Emulation::show_progress(uint64_t step) {
-  const auto now = Clock::now();
-  if (now - shown_ < kProgressInterval) return;
-  shown_ = now;
-  std::fprintf(stderr, "netsum emulate: step %llu of %llu\n", static_cast<unsigned long long>(step + 1),
-               static_cast<unsigned long long>(steps_));
-}
-
-void Emulation::take_events(Part* part) {
-  while (const std::optional<std::string> line = part->process->next_line()) {
-    const Json event = Json::parse(*line, nullptr, false);
-    if (!event.is_object() || !event.contains("event")) continue;
-    const std::string what = event.at("event");
-    if (what == "step") {
-      show_progress(event.at("step"));
-    } else if (what == "failed") {
-      part->code = event.at("code");
-      part->failure = event.at("message");
-    } else if (what == "crash") {
-      std::fprintf(stderr, "netsum emulate: rank %d crashes\n", event.at("rank").get<int>());
-      part->failure = "crashed, as asked for";
-      part->code = "crash";
-    }
-  }
-  if (part->ended || !part->process->at_end()) return;
-  part->ended = true;
-  const std::string how = part->process->wait(kGhostGrace);
-  if (how != "exit status 0" && part->failure.empty()) part->failure = "its process ended: " + how;
-}
-
-void Emulation::reap_scripts() {
-  for (Script& script : scripts_) {
-    int status = 0;
-    if (!script.status && wait4(script.pid, &status, WNOHANG, &script.usage) == script.pid)
-      script.status = status;
-  }
-}
-
-bool Emulation::real_ended() const {
-  return std::all_of(scripts_.begin(), scripts_.end(),
-                     [](const Script& one) { return one.status.has_value(); }) &&
-         std::all_of(parts_.begin(), parts_.end(), [](const Part& one) { return !one.is_real || one.ended; });
-}
-
-bool Emulation::all_ended() const {
-  return real_ended() && std::all_of(parts_.begin(), parts_.end(), [](const Part& one) { return one.ended; });
-}
-
-// A real rank that has ended in order is no failure of ghosts that are left behind: their record goes on longer.
-std::string Emulation::why_failed() const {
-  std::string why;
-  for (const Script& script : scripts_)
-    if (script.status.value_or(0) != 0)
-      why += "\n  rank " + std::to_string(script.rank) + ": `" + command_.front() + "` ended with " +
-             ending_of(*script.status);
-  for (const Part& part : parts_) {
-    if (!part.is_real || part.failure.empty()) continue;
-    why += "\n  rank " + std::to_string(part.ranks.front()) + ": " + part.failure;
-  }
-  const bool all_is_done = plan_.real > 0 && real_ended() && why.empty();
-  for (const Part& part : parts_) {
-    if (part.is_real || part.failure.empty()) continue;
-    if (all_is_done && part.code == error_name(ErrorCode::kPeerLost)) continue;
-    const std::string first = std::to_string(part.ranks.front()), last = std::to_string(part.ranks.back());
-    why +=
-        "\n  " + (first == last ? "ghost " + first : "ghosts " + first + " to " + last) + ": " + part.failure;
-  }
-  return why;
-}
-
-Status Emulation::watch() {
-  std::optional<Clock::time_point> failed_at, real_ended_at;
-  while (!all_ended()) {
-    if (const int signal = stop_.wait(milliseconds(0)); signal != 0)
-      return {ErrorCode::kAborted, "stopped by signal " + std::to_string(signal)};
-    std::vector<ChildProcess*> processes;
-    for (const Part& part : parts_)
-      if (!part.ended) processes.push_back(part.process.get());
-    if (processes.empty()) {
-      usleep(static_cast<useconds_t>(std::chrono::microseconds(kLook).count()));
-    } else {
-      ChildProcess::read_lines(processes, kLook);
-    }
-    for (Part& part : parts_) take_events(&part);
-    reap_scripts();
-    const auto now = Clock::now();
-    if (!failed_at && !why_failed().empty()) failed_at = now;
-    if (!real_ended_at && plan_.real > 0 && real_ended()) real_ended_at = now;
-    if ((failed_at && now - *failed_at > kGrace) || (real_ended_at && now - *real_ended_at > kGhostGrace))
-      break;
-  }
-  if (const std::string why = why_failed(); !why.empty())
-    return {ErrorCode::kInternal,
-            "the emulated job of " + std::to_string(plan_.ranks) + " ranks failed:" + why};
-  return {};
-}
-
-Result<Json> Emulation::report() {
-  // Ghosts write their results when they end.
-  EmulateReport report(plan_, first_ids_);
-  std::error_code error;
-  for (const Part& part : parts_) {
-    if (!fs::exists(part.result_path, error)) continue;
-    if (const Status status = report.add_result(part.result_path); !status.ok()) return status;
-  }
-  for (const Script& script : scripts_) {
-    report.add_cost(cpu_seconds(script.usage), static_cast<uint64_t>(script.usage.ru_maxrss) * 1024);
-    if (!fs::exists(script.trace_path, error)) continue;
-    if (const Status status = report.add_trace(script.rank, script.trace_path); !status.ok()) return status;
-  }
-  return report.to_json();
-}
-
-void Emulation::end_scripts() {
-  for (const int signal : {SIGTERM, SIGKILL}) {
-    for (const Script& script : scripts_)
-      if (!script.status) kill(-script.pid, signal);
-    const auto limit = Clock::now() + seconds(5);
-    const auto all_reaped = [this] {
-      reap_scripts();
-      return std::all_of(scripts_.begin(), scripts_.end(),
-                         [](const Script& one) { return one.status.has_value(); });
-    };
-    while (!all_reaped() && Clock::now() < limit) usleep(10'000);
-  }
-}
-
-void Emulation::tear_down() {
-  end_scripts();
-  for (Part& part : parts_)
-    if (!part.ended) part.process->signal(SIGTERM);
-  for (Part& part : parts_)
-    if (!part.ended) part.process->wait(seconds(5));
-  if (owns_rack_) {
-    const Result<FileDescriptor> lock = lock_rack(rack_.name);
-    const std::optional<RackNote> note = read_note(rack_.name);
-    if (lock.ok() && note) {
-      if (const Status status = take_down(*note); !status.ok())
-        std::fprintf(stderr, "netsum emulate: %s\n", status.message().c_str());
-    }
-    owns_rack_ = false;
-  }
-  std::error_code error;
-  if (!folder_.empty()) fs::remove_all(folder_, error);
 }
 
 class EmulateCommand : public Subcommand {
@@ -487,7 +104,10 @@ EmulateCommand::EmulateCommand(CLI::App& root) {
   plan_.real = 1;
   app_->add_option("--ranks", plan_.ranks, "Ranks of the job, real ones and ghosts")
       ->required()
-      ->check(CLI::Range(1, NETSUM_MAX_MEMBERS));
+      ->check(CLI::Range(1, kMostRanks));
+  app_->add_option("--ghost-rack", plan_.rack_size,
+                   "So many ghosts sum before they send, as ranks below an aggregator of their own do")
+      ->check(CLI::Range(2, NETSUM_MAX_MEMBERS));
   app_->add_option("--real", plan_.real, "How many of them are real, from rank 0 on")
       ->check(CLI::Range(0, NETSUM_MAX_MEMBERS))
       ->capture_default_str();
@@ -510,6 +130,11 @@ EmulateCommand::EmulateCommand(CLI::App& root) {
   add_parsed(*app_, "--connect-timeout", plan_.connect_timeout, parse_duration,
              "How long ranks wait until all have joined")
       ->default_str("2m");
+  app_->add_option(
+          "--dilate", plan_.dilate,
+          "So many times as slow, for links that this machine is too slow for; reported times are divided")
+      ->check(CLI::Range(1.0, kMostDilation))
+      ->default_str("1");
   add_knobs();
   app_->add_option("--check", rounds_,
                    "Compare the job with one in which all ranks are real, in this many rounds of three runs")
@@ -578,6 +203,20 @@ void EmulateCommand::add_knobs() {
 }
 
 void EmulateCommand::check() const {
+  if (const int members = rounds_ > 0 ? plan_.ranks : plan_.members(); members > NETSUM_MAX_MEMBERS)
+    throw UsageError(
+        "the job has " + std::to_string(members) + " members at one aggregator, which serves at most " +
+        std::to_string(NETSUM_MAX_MEMBERS) + ": make ghosts racks (--ghost-rack 64), or use fewer --ranks");
+  const bool crashes = std::any_of(plan_.knobs.begin(), plan_.knobs.end(),
+                                   [](const auto& of) { return of.second.crash.has_value(); });
+  if (plan_.dilate > 1 && !command_.empty())
+    throw UsageError("--dilate cannot slow the computing of '" + command_.front() +
+                     "': leave out one of them");
+  if (plan_.dilate > 1 && (rack_.rate_bits == 0 || !rack_name_.empty() || !aggregator_.empty()))
+    throw UsageError(
+        "--dilate slows the links of a rack of its own: give their --rate, and no --rack or --aggregator");
+  if (plan_.rack_size > 1 && crashes)
+    throw UsageError("--crash is of one ghost, not of a rack: leave out --ghost-rack");
   if (rounds_ > 0 && !html_.empty()) throw UsageError("--check has no page: leave out --html");
   if (plan_.real > plan_.ranks)
     throw UsageError("--real is " + std::to_string(plan_.real) + ", more than --ranks " +

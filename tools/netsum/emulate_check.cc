@@ -55,7 +55,7 @@ MedianInterval median_interval(const std::vector<double>& values, uint64_t seed)
 }
 
 Json check_report(const std::vector<CheckRound>& rounds) {
-  std::vector<double> differences, noise, cpu, memory, lateness;
+  std::vector<double> differences, noise, cpu, memory, lateness, of_ghost;
   Json steps = Json::array();
   for (const CheckRound& round : rounds) {
     const double real = step_of(round.real), ghosts = step_of(round.ghosts),
@@ -64,7 +64,10 @@ Json check_report(const std::vector<CheckRound>& rounds) {
     noise.push_back(again / real - 1);
     cpu.push_back(cost_of(round.ghosts, "cpu_seconds") / cost_of(round.real, "cpu_seconds"));
     memory.push_back(cost_of(round.ghosts, "peak_bytes") / cost_of(round.real, "peak_bytes"));
-    lateness.push_back(round.ghosts.at("ghosts").at("lateness_share"));
+    const Json& all = round.ghosts.at("ghosts");
+    lateness.push_back(all.at("lateness_share"));
+    of_ghost.push_back(all.at("peak_bytes").get<double>() / 1048576 /
+                       std::max(1, all.at("count").get<int>()));
     steps.push_back({{"real", real}, {"ghosts", ghosts}, {"real_again", again}});
   }
   const MedianInterval difference = median_interval(differences), among_real = median_interval(noise);
@@ -75,6 +78,7 @@ Json check_report(const std::vector<CheckRound>& rounds) {
           {"among_real", json_of(among_real)},
           {"cpu_share", median_of(cpu)},
           {"memory_share", median_of(memory)},
+          {"ghost_mib", median_of(of_ghost)},
           {"lateness_share", median_of(lateness)},
           {"verdict", !can_tell                                       ? "unknown"
                       : std::abs(difference.median) < kMostDifference ? "same"
@@ -91,12 +95,13 @@ std::string check_text(const Json& report) {
   return fmt::format(
       "with ghosts  {} of a step of real ranks, in {} rounds\n"
       "among real   {} from one run to the next\n"
-      "cost         {:.0f} % of the CPU time and {:.0f} % of the memory of real ranks\n"
+      "cost         {:.0f} % of the CPU time and {:.0f} % of the memory of real ranks; a ghost has {:.1f} "
+      "MiB\n"
       "lateness     p99 {:.3f} % of a step\n"
       "verdict      {}\n",
       percent("difference"), report.at("rounds").get<size_t>(), percent("among_real"),
       100 * report.at("cpu_share").get<double>(), 100 * report.at("memory_share").get<double>(),
-      100 * report.at("lateness_share").get<double>(),
+      report.at("ghost_mib").get<double>(), 100 * report.at("lateness_share").get<double>(),
       verdict == "same" ? "a job with ghosts takes as long as one of real ranks, to 1 %"
       : verdict == "different"
           ? "a job with ghosts does not take as long as one of real ranks"

@@ -1,5 +1,6 @@
 #include "tools/netsum/emulate_plan.h"
 
+#include <cmath>
 #include <utility>
 
 #include "emulate/ghost/cast.h"
@@ -44,10 +45,12 @@ Json to_json(const EmulatePlan& plan) {
   return {
       {"ranks", plan.ranks},
       {"real", plan.real},
+      {"rack_size", plan.rack_size},
       {"profile", plan.profile},
       {"other_size", plan.other_size},
       {"steps", plan.steps},
       {"seed", plan.seed},
+      {"dilate", plan.dilate},
       {"knobs", by_rank(plan.knobs, [](const ghost::Knobs& knobs) { return to_json(knobs); })},
       {"late_ms", by_rank(plan.late, [](std::chrono::milliseconds time) { return time.count(); })},
       {"network_namespaces", by_rank(plan.network_namespaces, [](const std::string& name) { return name; })},
@@ -63,10 +66,12 @@ EmulatePlan emulate_plan_from_json(const Json& json) {
   EmulatePlan plan;
   plan.ranks = json.at("ranks");
   plan.real = json.at("real");
+  plan.rack_size = json.at("rack_size");
   plan.profile = json.at("profile");
   plan.other_size = json.at("other_size");
   plan.steps = json.at("steps");
   plan.seed = json.at("seed");
+  plan.dilate = json.at("dilate");
   for (const Json& one : json.at("knobs")) plan.knobs[one.at(0)] = knobs_from_json(one.at(1));
   for (const Json& one : json.at("late_ms"))
     plan.late[one.at(0)] = std::chrono::milliseconds(one.at(1).get<int64_t>());
@@ -78,6 +83,14 @@ EmulatePlan emulate_plan_from_json(const Json& json) {
   plan.is_real = json.at("is_real");
   plan.result_path = json.at("result_path");
   return plan;
+}
+
+ghost::Knobs EmulatePlan::knobs_of(int rank) const {
+  const auto found = knobs.find(rank);
+  ghost::Knobs of = found != knobs.end() ? found->second : ghost::Knobs();
+  of.speed /= dilate;
+  for (auto& [step, ns] : of.pauses_ns) ns = std::llround(static_cast<double>(ns) * dilate);
+  return of;
 }
 
 Result<std::vector<program::Program>> read_profile(const EmulatePlan& plan) {

@@ -16,12 +16,14 @@
 namespace netsum::tool {
 
 struct EmulatePlan {
-  int ranks = 0;  // of the job
-  int real = 0;   // the first ones
+  int ranks = 0;      // of the job
+  int real = 0;       // the first ones
+  int rack_size = 1;  // above 1: so many ghosts are one member of the job (ghost::CrewOptions)
   std::string profile;
   bool other_size = false;  // the profile may be of a job of another size
   uint64_t steps = 0;       // whole ones; 0: as recorded
   uint64_t seed = 1;
+  double dilate = 1;  // so many times as slow: computing and pauses, and by the caller the links
   std::map<int, ghost::Knobs> knobs;              // by rank
   std::map<int, std::chrono::milliseconds> late;  // by rank: joins this much later
   std::map<int, std::string> network_namespaces;  // by rank; none: that of the process
@@ -32,6 +34,12 @@ struct EmulatePlan {
   std::vector<int> own_ranks;
   bool is_real = false;
   std::string result_path;
+
+  ghost::Knobs knobs_of(int rank) const;  // dilated
+  int racks() const { return (ranks - real + rack_size - 1) / rack_size; }
+  // The members of the job, and which one a rank is, or is in.
+  int members() const { return real + racks(); }
+  int member_of(int rank) const { return rank < real ? rank : real + (rank - real) / rack_size; }
 };
 
 nlohmann::ordered_json to_json(const EmulatePlan& plan);

@@ -15,6 +15,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Ghosts are late by milliseconds in such a share of their operations.
+constexpr double kMuchStolen = 0.005;
+// Of the computing of ranks: what they share, such as power or a file system, then decides.
+constexpr double kMuchCorrelated = 0.5;
+
 // Ascending values; `share` in [0, 1].
 template <typename T>
 T quantile(std::vector<T> values, double share) {
@@ -31,9 +36,13 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.3f} s", seconds);
 }
 
-std::vector<int64_t> times_of(const Json& json) {
+int64_t dilated(int64_t time, double dilate) {
+  return dilate == 1 ? time : std::llround(static_cast<double>(time) / dilate);
+}
+
+std::vector<int64_t> times_of(const Json& json, double dilate) {
   std::vector<int64_t> times;
-  for (const Json& one : json) times.push_back(one.is_null() ? 0 : one.get<int64_t>());
+  for (const Json& one : json) times.push_back(one.is_null() ? 0 : dilated(one.get<int64_t>(), dilate));
   return times;
 }
 
@@ -67,12 +76,18 @@ Status EmulateReport::add_result(const std::string& path) {
     (is_real ? real_cpu_seconds_ : ghost_cpu_seconds_) += json.at("cpu_seconds").get<double>();
     (is_real ? real_peak_bytes_ : ghost_peak_bytes_) += json.at("peak_bytes").get<uint64_t>();
     for (const Json& one : json.at("ranks")) {
-      ranks_[one.at("rank")] = {times_of(one.at("submitted_us")), times_of(one.at("done_us"))};
+      const uint64_t begin = one.at("in_first_step");
+      const std::vector<int64_t> submitted_us = times_of(one.at("submitted_us"), plan_.dilate);
+      Rank& rank = ranks_[one.at("rank")];
+      rank.done_us = times_of(one.at("done_us"), plan_.dilate);
+      for (const uint64_t id : one.at("of_all")) {
+        if (id < submitted_us.size()) rank.submitted_us.push_back(submitted_us[id]);
+        rank.set_up += id < begin ? 1 : 0;
+      }
       ++(is_real ? real_ : ghosts_);
       if (is_real) continue;
-      const size_t begin = first_ids_.size() > 1 ? first_ids_[1] : 0;
       for (size_t id = begin; id < one.at("lateness_ns").size(); ++id)
-        lateness_ns_.push_back(one.at("lateness_ns")[id]);
+        lateness_ns_.push_back(dilated(one.at("lateness_ns")[id], plan_.dilate));
       bytes_sent_ += one.at("bytes_sent").get<uint64_t>();
       bytes_received_ += one.at("bytes_received").get<uint64_t>();
     }
@@ -83,7 +98,8 @@ Status EmulateReport::add_result(const std::string& path) {
 }
 
 // The first operation of a job connects its ranks, so that of a program has number 1.
-Status EmulateReport::add_trace(int rank, const std::string& path) {
+Status EmulateReport::add_trace(int rank, const std::string& path, const std::vector<uint64_t>& operations,
+                                bool is_of_all) {
   std::ifstream in(path);
   try {
     Rank& times = ranks_[rank];
@@ -93,15 +109,22 @@ Status EmulateReport::add_trace(int rank, const std::string& path) {
         continue;
       const uint64_t number =
           std::strtoull(event.at("id2").at("local").get<std::string>().c_str(), nullptr, 10);
-      if (number == 0) continue;
-      std::vector<int64_t>& of = event.at("ph") == "b" ? times.submitted_us : times.done_us;
-      if (of.size() < number) of.resize(number);
-      of[number - 1] = event.at("ts");
+      if (number == 0 || number > operations.size()) continue;
+      const bool begins = event.at("ph") == "b";
+      if (begins && !is_of_all) continue;
+      std::vector<int64_t>& of = begins ? times.submitted_us : times.done_us;
+      const size_t at = begins ? number - 1 : operations[number - 1];
+      if (of.size() <= at) of.resize(at + 1);
+      of[at] = event.at("ts");
     }
+    const uint64_t begin = first_ids_.size() > 1 ? first_ids_[1] : 0;
+    if (is_of_all)
+      times.set_up = static_cast<size_t>(
+          std::count_if(operations.begin(), operations.end(), [begin](uint64_t id) { return id < begin; }));
   } catch (const Json::exception& error) {
     return {ErrorCode::kInvalidArgument, path + ": " + error.what()};
   }
-  ++real_;
+  if (is_of_all) ++real_;
   return {};
 }
 
@@ -132,8 +155,7 @@ Json EmulateReport::waited_for() const {
   };
   std::map<int, Last> last;
   uint64_t operations = 0;
-  const uint64_t begin = first_ids_.size() > 1 ? first_ids_[1] : 0;
-  for (uint64_t id = begin;; ++id) {
+  for (uint64_t id = ranks_.begin()->second.set_up;; ++id) {
     int rank = -1;
     int64_t latest = 0, second = 0;
     for (const auto& [of, times] : ranks_) {
@@ -175,6 +197,15 @@ std::vector<std::string> EmulateReport::not_claimed() const {
   };
   if (plan_.real > 0)
     texts.push_back("the real ranks' computing beside others on their machine: here they have it alone");
+  if (plan_.dilate != 1)
+    texts.push_back("what depends on times of the protocol, such as its timeouts, which are not dilated");
+  if (plan_.rack_size > 1) texts.push_back("the links within racks of ghosts: they take no time");
+  if (plan_.real > 0 && correlation_ > kMuchCorrelated)
+    texts.push_back(
+        fmt::format("steps in which all ranks compute longer: the recorded ones do (correlation {:.2f}), but "
+                    "not together with the real ones, so steps are too long by up to the share by which "
+                    "computing varies",
+                    correlation_));
   if (plan_.other_size)
     texts.push_back(
         "steps whose computing depends on the number of ranks: the profile is of a job of another size");
@@ -214,6 +245,9 @@ Result<Json> EmulateReport::to_json() const {
                    {"p99", p99},
                    {"most", static_cast<double>(quantile(lateness_ns_, 1)) * 1e-9}}},
                  {"lateness_share", share}}},
+               {"dilate", plan_.dilate},
+               {"correlation", correlation_},
+               {"stolen_share", stolen_share_},
                {"verdict", is_valid ? "valid" : "void"},
                {"not_claimed", not_claimed()}};
   if (real_cpu_seconds_ > 0)
@@ -221,11 +255,16 @@ Result<Json> EmulateReport::to_json() const {
         {"count", real_}, {"cpu_seconds", real_cpu_seconds_}, {"peak_bytes", real_peak_bytes_}};
   if (!is_valid)
     json["why_void"] =
-        steps.empty() ? "no step after the first one has ended"
-                      : fmt::format(
-                            "the ghosts were late: 99 of 100 operations by up to {} = {:.2f} % of a step, "
-                            "and {:.1f} % is the most. Use fewer ghosts, a lower rate, or an idle machine",
-                            seconds_text(p99), 100 * share, 100 * kMostLateness);
+        steps.empty()
+            ? "no step after the first one has ended"
+            : fmt::format(
+                  "the ghosts were late: 99 of 100 operations by up to {} = {:.2f} % of a step, "
+                  "and {:.1f} % is the most. Use fewer ghosts, a lower rate, or an idle machine{}",
+                  seconds_text(p99), 100 * share, 100 * kMostLateness,
+                  stolen_share_ > kMuchStolen
+                      ? fmt::format(": its hypervisor gave {:.1f} % of the time of its processors to others",
+                                    100 * stolen_share_)
+                      : "");
   return json;
 }
 

@@ -1,6 +1,7 @@
 // netsum emulate-role: one process of `netsum emulate`, which is no command for people: ghosts, or a real rank without PyTorch,
 // which has tensors, adds nothing to them but their sums, and sleeps where its program computes.
 #include <sched.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -57,6 +59,7 @@ uint64_t peak_bytes() {
 // What computes on this machine must not delay ghosts, which would compute elsewhere. Niceness does not help among sessions, of which
 // the kernel makes groups. It is this thread's alone, so that it takes one core at most. Without the right to it, ghosts may be late.
 void put_first() {
+  prctl(PR_SET_TIMERSLACK, 1UL);  // otherwise timers of threads without that right are 50 us late
   const sched_param least{.sched_priority = sched_get_priority_min(SCHED_RR)};
   static_cast<void>(sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &least));
 }
@@ -67,7 +70,8 @@ void tell(const Json& event) {
 }
 
 // Times are of the wall clock, as in traces.
-Json result_of(int rank, const ghost::Player& player, int64_t wall_offset_us) {
+Json result_of(int rank, const std::vector<const program::Step*>& steps, int group,
+               const ghost::Player& player, int64_t wall_offset_us) {
   const auto wall_us = [wall_offset_us](const std::vector<int64_t>& times_ns) {
     Json json = Json::array();
     for (const int64_t ns : times_ns)
@@ -75,6 +79,8 @@ Json result_of(int rank, const ghost::Player& player, int64_t wall_offset_us) {
     return json;
   };
   return {{"rank", rank},
+          {"of_all", ghost::operations_of(steps, group)},
+          {"in_first_step", steps.front()->operations.size()},
           {"begins_us", wall_us(player.begins_ns())},
           {"submitted_us", wall_us(player.submitted_ns())},
           {"done_us", wall_us(player.done_ns())},
@@ -84,12 +90,15 @@ Json result_of(int rank, const ghost::Player& player, int64_t wall_offset_us) {
 // Executes a program over a communicator.
 class RealRank {
  public:
-  RealRank(std::unique_ptr<Communicator> communicator, std::vector<const program::Step*> steps,
-           const ghost::Knobs& knobs, std::chrono::milliseconds timeout)
+  // Communicators of all groups, by number.
+  using Communicators = std::map<int, std::unique_ptr<Communicator>>;
+
+  RealRank(Communicators communicators, std::vector<const program::Step*> steps, const ghost::Knobs& knobs,
+           std::chrono::milliseconds timeout)
       : steps_(steps),
         player_(std::move(steps), knobs),
         timeout_(timeout),
-        communicator_(std::move(communicator)) {
+        communicators_(std::move(communicators)) {
     size_t bytes = 0;
     for (const program::Step* step : steps_)
       for (const program::Operation& operation : step->operations)
@@ -124,7 +133,15 @@ class RealRank {
     return {};
   }
   const ghost::Player& player() const { return player_; }
-  CommunicatorStats stats() const { return communicator_->stats(); }
+  std::pair<uint64_t, uint64_t> bytes_sent_and_received() const {
+    std::pair<uint64_t, uint64_t> bytes;
+    for (const auto& [group, communicator] : communicators_) {
+      const CommunicatorStats stats = communicator->stats();
+      bytes.first += stats.bytes_sent;
+      bytes.second += stats.bytes_received;
+    }
+    return bytes;
+  }
 
  private:
   void submit(const ghost::Player::Submission& one) {
@@ -139,12 +156,13 @@ class RealRank {
 
   Work start(const program::Operation& operation) {
     using program::Collective;
-    const int rank = communicator_->rank();
+    Communicator* const communicator = communicators_.at(operation.group).get();
+    const int rank = communicator->rank();
     const size_t element = size_of(operation.type);
     std::vector<TensorView> tensors;
     std::vector<BufferView> buffers;
     size_t begin = 0;
-    for (const uint64_t count : program::counts_of_parts(operation, communicator_->world_size())) {
+    for (const uint64_t count : program::counts_of_parts(operation, communicator->world_size())) {
       tensors.push_back({input_.data() + begin, output_.data() + begin, count});
       buffers.push_back({input_.data() + begin, output_.data() + begin, count * element});
       begin += count * element;
@@ -155,24 +173,24 @@ class RealRank {
     const auto own = static_cast<size_t>(rank);
     switch (operation.collective) {
       case Collective::kReduce:
-        return communicator_->reduce(tensors, operation.root, reduce);
+        return communicator->reduce(tensors, operation.root, reduce);
       case Collective::kReduceScatter:
-        return communicator_->reduce_scatter(tensors, reduce);
+        return communicator->reduce_scatter(tensors, reduce);
       case Collective::kBroadcast:
-        return communicator_->broadcast(buffers, operation.root, move);
+        return communicator->broadcast(buffers, operation.root, move);
       case Collective::kAllGather:
       case Collective::kGather:
         for (size_t i = 0; i < buffers.size(); ++i)
           if (i != own) buffers[i].input = nullptr;
         return operation.collective == Collective::kGather
-                   ? communicator_->gather(buffers, operation.root, move)
-                   : communicator_->all_gather(buffers, move);
+                   ? communicator->gather(buffers, operation.root, move)
+                   : communicator->all_gather(buffers, move);
       case Collective::kScatter:
-        return communicator_->scatter(buffers, operation.root, move);
+        return communicator->scatter(buffers, operation.root, move);
       case Collective::kBarrier:
-        return communicator_->start_barrier(timeout_);
+        return communicator->start_barrier(timeout_);
       default:
-        return communicator_->all_reduce(tensors, reduce);
+        return communicator->all_reduce(tensors, reduce);
     }
   }
 
@@ -186,7 +204,7 @@ class RealRank {
   std::vector<std::pair<uint64_t, int64_t>> done_;  // ids and times
   Status failure_;
   // The last one: when it ends, it ends operations in flight, which use the others.
-  const std::unique_ptr<Communicator> communicator_;
+  const Communicators communicators_;
 };
 
 class EmulateRole : public Subcommand {
@@ -202,6 +220,7 @@ class EmulateRole : public Subcommand {
   struct Part {
     int rank = 0;
     std::vector<const program::Step*> steps;
+    std::vector<ghost::GroupJob> groups;
   };
 
   Status prepare();
@@ -254,7 +273,9 @@ Status EmulateRole::prepare() {
   for (const int rank : plan_.own_ranks) {
     auto steps = cast->steps(rank, plan_.steps, plan_.seed);
     if (!steps.ok()) return steps.status();
-    parts_.push_back({rank, std::move(steps).value()});
+    auto groups = cast->groups(rank, plan_.job);
+    if (!groups.ok()) return groups.status();
+    parts_.push_back({rank, std::move(steps).value(), std::move(groups).value()});
   }
   return {};
 }
@@ -280,11 +301,13 @@ Status EmulateRole::write_result(double cpu_seconds, Json ranks) {
 Status EmulateRole::run_ghosts() {
   ghost::CrewOptions options;
   options.communicator = options_;
+  options.rack_size = plan_.rack_size;
   for (Part& part : parts_) {
     const auto late = plan_.late.find(part.rank);
     options.ghosts.push_back({.rank = part.rank,
+                              .groups = part.groups,
                               .steps = part.steps,
-                              .knobs = plan_.knobs[part.rank],
+                              .knobs = plan_.knobs_of(part.rank),
                               .joins_after = late != plan_.late.end() ? late->second : milliseconds(0)});
   }
   options.in_place_of = [this](int rank, const std::function<Status()>& open) -> Status {
@@ -314,9 +337,10 @@ Status EmulateRole::run_ghosts() {
   watch.join();
   Json ranks = Json::array();
   for (size_t i = 0; i < parts_.size(); ++i) {
-    Json rank = result_of(parts_[i].rank, (*crew)->player(i), wall_offset_us_);
-    rank["bytes_sent"] = (*crew)->packets(i).bytes_sent.get();
-    rank["bytes_received"] = (*crew)->packets(i).bytes_received.get();
+    const Part& part = parts_[i];
+    Json rank = result_of(part.rank, part.steps, part.groups.front().id, (*crew)->player(i), wall_offset_us_);
+    rank["bytes_sent"] = (*crew)->bytes_sent(i);
+    rank["bytes_received"] = (*crew)->bytes_received(i);
     ranks.push_back(std::move(rank));
   }
   if (const Status written = write_result(cpu_seconds() - cpu_before, std::move(ranks)); !written.ok())
@@ -329,17 +353,24 @@ Status EmulateRole::run_real() {
   for (const program::Step* step : part.steps)
     for (const program::Operation& operation : step->operations)
       if (const Status status = ghost::check_supported(operation); !status.ok()) return status;
-  options_.rank = part.rank;
-  auto communicator = Communicator::connect(options_);
-  if (!communicator.ok()) return communicator.status();
+  RealRank::Communicators communicators;
+  for (const ghost::GroupJob& group : part.groups) {
+    CommunicatorOptions options = options_;
+    options.job = group.job;
+    options.rank = group.rank_of(part.rank);
+    options.world_size = static_cast<int>(group.ranks.size());
+    auto communicator = Communicator::connect(options);
+    if (!communicator.ok()) return communicator.status();
+    communicators[group.id] = std::move(communicator).value();
+  }
   tell({{"event", "joined"}});
   const double cpu_before = cpu_seconds();
-  RealRank rank(std::move(communicator).value(), part.steps, plan_.knobs[part.rank], options_.timeout);
+  RealRank rank(std::move(communicators), part.steps, plan_.knobs_of(part.rank), options_.timeout);
   const Status status = rank.run(*stop_, [this](uint64_t step) { on_step(step); });
-  Json result = result_of(part.rank, rank.player(), wall_offset_us_);
-  const CommunicatorStats stats = rank.stats();
-  result["bytes_sent"] = stats.bytes_sent;
-  result["bytes_received"] = stats.bytes_received;
+  Json result = result_of(part.rank, part.steps, part.groups.front().id, rank.player(), wall_offset_us_);
+  const auto [sent, received] = rank.bytes_sent_and_received();
+  result["bytes_sent"] = sent;
+  result["bytes_received"] = received;
   if (const Status written = write_result(cpu_seconds() - cpu_before, Json::array({std::move(result)}));
       !written.ok())
     return written;

@@ -81,6 +81,8 @@ TEST_F(EmulateTest, APlanIsReadAsItWasWritten) {
   EmulatePlan plan;
   plan.ranks = 8;
   plan.real = 2;
+  plan.rack_size = 4;
+  plan.dilate = 2.5;
   plan.knobs[3].speed = 0.5;
   plan.knobs[3].stragglers = {{.factor = 1.2, .from = 10, .to = 50}};
   plan.knobs[4].pauses_ns = {{7, 1'000'000'000}};
@@ -99,6 +101,8 @@ TEST_F(EmulateTest, TheReportSaysWhoWasWaitedFor) {
   plan.real = 1;
   const auto rank = [](int number, std::vector<int64_t> submitted) {
     return Json{{"rank", number},
+                {"of_all", {0, 1, 2}},
+                {"in_first_step", 1},
                 {"begins_us", {0, 100'000, 200'000, 300'000}},
                 {"submitted_us", std::move(submitted)},
                 {"done_us", {100'000, 200'000, 310'000}},
@@ -140,6 +144,8 @@ TEST_F(EmulateTest, LateGhostsMakeARunVoid) {
                   {"peak_bytes", 1},
                   {"ranks",
                    {{{"rank", 0},
+                     {"of_all", {0, 1}},
+                     {"in_first_step", 1},
                      {"submitted_us", {1, 2}},
                      {"done_us", {100'000, 200'000}},
                      {"lateness_ns", {0, 201'000}},
@@ -153,6 +159,41 @@ TEST_F(EmulateTest, LateGhostsMakeARunVoid) {
   EXPECT_EQ(json->at("verdict"), "void");
   EXPECT_THAT(report_text(*json),
               HasSubstr("the ghosts were late: 99 of 100 operations by up to 201.0 us = 0.20 % of a step"));
+  EXPECT_THAT(report_text(*json), testing::Not(HasSubstr("hypervisor")));
+  report.set_stolen_share(0.012);
+  EXPECT_THAT(report_text(*report.to_json()), HasSubstr("its hypervisor gave 1.2 % of the time"));
+}
+
+TEST_F(EmulateTest, DilatedTimesAreReportedAsThoseOfTheJob) {
+  EmulatePlan plan;
+  plan.ranks = plan.real = 1;
+  plan.dilate = 2;
+  plan.knobs[0].speed = 0.5;
+  plan.knobs[0].pauses_ns[3] = 1000;
+  EXPECT_EQ(plan.knobs_of(0).factor(0), 4);
+  EXPECT_EQ(plan.knobs_of(0).pauses_ns.at(3), 2000);
+  EXPECT_EQ(plan.knobs_of(1).factor(0), 2);
+  write("0", Json{{"is_real", false},
+                  {"cpu_seconds", 1},
+                  {"peak_bytes", 1},
+                  {"ranks",
+                   {{{"rank", 0},
+                     {"of_all", {0, 1}},
+                     {"in_first_step", 1},
+                     {"submitted_us", {1, 2}},
+                     {"done_us", {100'000, 200'000}},
+                     {"lateness_ns", {0, 50'000}},
+                     {"bytes_sent", 0},
+                     {"bytes_received", 0}}}}}
+                 .dump());
+  EmulateReport report(plan, {0, 1});
+  ASSERT_TRUE(report.add_result(path("0")).ok());
+  report.set_correlation(0.9);
+  const auto json = report.to_json();
+  ASSERT_TRUE(json.ok());
+  EXPECT_DOUBLE_EQ(json->at("steps")[0], 0.05);
+  EXPECT_DOUBLE_EQ(json->at("ghosts").at("lateness_seconds").at("most"), 25e-6);
+  EXPECT_THAT(report_text(*json), HasSubstr("the recorded ones do (correlation 0.90)"));
 }
 
 TEST_F(EmulateTest, ATraceGivesTheTimesOfARealRank) {
@@ -168,13 +209,42 @@ TEST_F(EmulateTest, ATraceGivesTheTimesOfARealRank) {
                event("b", "data", 60, "1"), event("e", "all_reduce #1 float32[9]", 90, "1")}}}
             .dump());
   EmulateReport report(plan, {0});
-  ASSERT_TRUE(report.add_trace(0, path("trace")).ok());
+  ASSERT_TRUE(report.add_trace(0, path("trace"), {0}, true).ok());
   const auto json = report.to_json();
   ASSERT_TRUE(json.ok());
   EXPECT_EQ(json->at("waited_for")[0].at("operations"), 1);
   EXPECT_EQ(json->at("verdict"), "void") << "no step has ended";
   write("trace", "[");
-  EXPECT_FALSE(report.add_trace(0, path("trace")).ok());
+  EXPECT_FALSE(report.add_trace(0, path("trace"), {0}, true).ok());
+}
+
+// Operation 1 of both ranks is of a group that the other one is not in.
+TEST_F(EmulateTest, OnlyOperationsOfAllRanksAreWaitedFor) {
+  EmulatePlan plan;
+  plan.ranks = 2;
+  EmulateReport report(plan, {0, 1});
+  for (const int rank : {0, 1}) {
+    write("result", Json{{"is_real", false},
+                         {"cpu_seconds", 1},
+                         {"peak_bytes", 1},
+                         {"ranks",
+                          {{{"rank", rank},
+                            {"of_all", rank == 0 ? Json{0, 2} : Json{0, 1}},
+                            {"in_first_step", 1},
+                            {"submitted_us", rank == 0 ? Json{10, 900, 1000} : Json{20, 1010}},
+                            {"done_us", rank == 0 ? Json{50, 950, 2000} : Json{50, 2000}},
+                            {"lateness_ns", Json::array()},
+                            {"bytes_sent", 0},
+                            {"bytes_received", 0}}}}}
+                        .dump());
+    ASSERT_TRUE(report.add_result(path("result")).ok());
+  }
+  const auto json = report.to_json();
+  ASSERT_TRUE(json.ok());
+  ASSERT_EQ(json->at("waited_for").size(), 1u) << *json;
+  EXPECT_EQ(json->at("waited_for")[0].at("rank"), 1);
+  EXPECT_EQ(json->at("waited_for")[0].at("operations"), 1);
+  EXPECT_DOUBLE_EQ(json->at("waited_for")[0].at("seconds"), 10e-6);
 }
 
 TEST(MedianInterval, HoldsTheMedian) {
@@ -191,8 +261,9 @@ TEST(MedianInterval, HoldsTheMedian) {
 
 CheckRound round_of(double real, double ghosts, double again) {
   const auto report = [](double step) {
-    return Json{{"step_seconds", {{"median", step}}},
-                {"ghosts", {{"cpu_seconds", 1}, {"peak_bytes", 10}, {"lateness_share", 0}}}};
+    return Json{
+        {"step_seconds", {{"median", step}}},
+        {"ghosts", {{"cpu_seconds", 1}, {"peak_bytes", 14 << 20}, {"count", 7}, {"lateness_share", 0}}}};
   };
   return {report(real), report(ghosts), report(again)};
 }
@@ -200,6 +271,7 @@ CheckRound round_of(double real, double ghosts, double again) {
 TEST(Check, TellsSameFromDifferentAndUnknown) {
   EXPECT_EQ(check_report({round_of(1, 1.001, 1), round_of(1, 0.999, 1.001)}).at("verdict"), "same");
   EXPECT_EQ(check_report({round_of(1, 1.05, 1), round_of(1, 1.051, 1)}).at("verdict"), "different");
+  EXPECT_EQ(check_report({round_of(1, 1, 1)}).at("ghost_mib"), 2);
   EXPECT_EQ(check_report({round_of(1, 1, 1.01), round_of(1, 1, 1.01)}).at("verdict"), "unknown");
   EXPECT_EQ(check_report({round_of(1, 1.1, 1), round_of(1, 0.9, 1)}).at("verdict"), "unknown");
 }

@@ -1,6 +1,8 @@
-"""The group of all ranks under `netsum emulate`: some of its ranks are ghosts, which are no processes and use no store."""
+"""Process groups under `netsum emulate`: some of their ranks are ghosts, which are no processes and use no store."""
 
+import collections
 import os
+import warnings
 
 import torch.distributed as dist
 
@@ -20,19 +22,42 @@ def create_store():
     return dist.HashStore()
 
 
-def make_group(emulation, store, rank, size, timeout):
-    """Creates the backend of the group of all ranks. They know the job's name from the environment, and do not meet."""
-    if (rank, size) != (emulation.rank, emulation.ranks):
+_made = collections.Counter()  # further groups, by their ranks
+
+
+def _job_of(emulation, ranks):
+    """Returns the job of the next group of these ranks, or None if the profile has no operations of it."""
+    before = _made[tuple(ranks)]
+    _made[tuple(ranks)] += 1
+    if ranks[-1] < emulation.real:
+        return f"{emulation.job}-real-{before}-{'.'.join(map(str, ranks))}"
+    jobs = [group["job"] for group in emulation.groups if group["ranks"] == list(ranks)]
+    return jobs[before] if before < len(jobs) else None
+
+
+def make_group(emulation, store, rank, size, timeout, ranks=None):
+    """Creates the backend of the group of all ranks, or of these. The ranks know its job from the environment, and do not meet.
+
+    A group of which the profile has no operations refuses all calls.
+    """
+    if not ranks and (rank, size) != (emulation.rank, emulation.ranks):
         raise _rendezvous.new_error(
             f"rank {rank} of {size} makes a process group, but `netsum emulate` emulates rank {emulation.rank} of "
-            f"{emulation.ranks}: make one group of all ranks, with the RANK and WORLD_SIZE of the environment. Ghosts "
-            "take part in no other group",
+            f"{emulation.ranks}: take the RANK and WORLD_SIZE of the environment",
             "unsupported",
             None,
         )
-    options = _settings.from_environment().options
-    options.rank, options.world_size = rank, size
-    options.job, options.token, options.timeout = emulation.job, emulation.token, timeout
+    job = _job_of(emulation, ranks) if ranks else emulation.job
+    if job is None:
+        warnings.warn(
+            f"netsum emulate: the profile has no operation of the group of ranks {list(ranks)}, so its calls are refused; "
+            "record this script, on all ranks",
+            stacklevel=2,
+        )
+    options = _settings.from_environment().options if job else None
+    if options:
+        options.rank, options.world_size = rank, size
+        options.job, options.token, options.timeout = job, emulation.token, timeout
     return _rendezvous.interruptible(
         _C.ProcessGroupNetsum,
         rank=rank,
@@ -41,5 +66,5 @@ def make_group(emulation, store, rank, size, timeout):
         options=options,
         timeout=timeout,
         store=store,
-        real_ranks=emulation.real,
+        real_ranks=sum(r < emulation.real for r in ranks) if ranks else emulation.real,
     )

@@ -27,7 +27,8 @@ def create(backend_options, _process_group_options):
     """Creates the backend of a new group. torch.distributed calls it on every rank of the group."""
     o = backend_options
     _record.group_is_made(o.group_rank, o.group_size, is_default=not o.global_ranks_in_group)
-    backend = _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout, beside=_default_backend())
+    ranks = o.global_ranks_in_group
+    backend = _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout, beside=_default_backend(), ranks=ranks)
     if o.global_ranks_in_group:
         backend.global_ranks = o.global_ranks_in_group
     return backend
@@ -66,10 +67,11 @@ def _default_backend():
         return None
 
 
-def _make(store, rank, size, name, timeout, beside=None):
-    """`beside`: the default group. The new one then joins its job late: when an operation pays for it."""
+def _make(store, rank, size, name, timeout, beside=None, ranks=None):
+    """`beside`: the default group. The new one then joins its job late: when an operation pays for it. `ranks`: of the group in
+    the default group, if it is another one."""
     if _emulated:
-        backend = _emulation.make_group(_emulated, store, rank, size, timeout)
+        backend = _emulation.make_group(_emulated, store, rank, size, timeout, ranks)
         _leave_at_exit()
         return backend
     keys = OwnKeysStore("netsum", store)
@@ -111,6 +113,8 @@ def _shrink(backend, ranks_to_exclude, shrink_flags=0, _options=None):
 
 def _split(store, rank, size, name, timeout):
     """Creates the backend of a part of a group. The C++ class calls it on every rank of that part."""
+    if _emulated:
+        raise _rendezvous.new_error("`netsum emulate` has no split groups: use new_group", "unsupported", None)
     return _make(store, rank, size, name or "split", timeout, beside=_default_backend())
 
 

@@ -44,6 +44,8 @@ class Emulation:
     rank: int
     job: str
     token: str = dataclasses.field(repr=False)
+    # [{"ranks": ..., "job": ...}]: further groups of this rank, in whose jobs ghosts take part; of equal ranks in their order
+    groups: list = dataclasses.field(default_factory=list)
 
 
 def emulation(environ=os.environ):
