@@ -142,7 +142,7 @@ void Connections::accept_for(grpc::experimental::ExternalConnectionAcceptor& acc
     const int on = 1;
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     end_after(fd, kSilence);
-    open_[peer].push_back({fd, socket.st_ino, address.port});
+    open_[peer].push_back({.fd = fd, .socket = socket.st_ino, .port = address.port});
     ++count_;
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.listener_fd = listening_.get();
@@ -155,8 +155,11 @@ void Connections::set_silence(const Address& peer, std::chrono::milliseconds sil
   const std::lock_guard lock(mutex_);
   const auto found = open_.find(without_port(peer));
   if (found == open_.end()) return;
-  for (const Open& connection : found->second)
-    if (connection.port == peer.port && connection.is_open()) end_after(connection.fd, silence);
+  for (Open& connection : found->second) {
+    if (connection.port != peer.port || connection.silence >= silence || !connection.is_open()) continue;
+    connection.silence = silence;
+    end_after(connection.fd, silence);
+  }
 }
 
 void Connections::stop() {

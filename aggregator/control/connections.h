@@ -32,9 +32,10 @@ class Connections {
   // Passes connections on until stop(), on a thread of the caller.
   void accept_for(grpc::experimental::ExternalConnectionAcceptor& acceptor);
   void stop();
-  // The connection from `peer` ends after so much silence of the other host. Before this is called: after kSilence. A host that runs answers for a process that is stopped, which only heartbeats detect. Any thread.
+  // The connection from `peer` ends after so much silence of the other host, or longer if this was asked for before. A
+  // host that runs answers for a process that is stopped, which only heartbeats detect. Any thread.
   void set_silence(const Address& peer, std::chrono::milliseconds silence);
-  static constexpr std::chrono::milliseconds kSilence{7000};
+  static constexpr std::chrono::milliseconds kSilence{7000};  // at the begin
 
  private:
   // A connection that gRPC has now. It is open as long as its number stands for the same socket.
@@ -42,6 +43,7 @@ class Connections {
     int fd = -1;
     ino_t socket = 0;
     uint16_t port = 0;  // of the peer
+    std::chrono::milliseconds silence = kSilence;
     bool is_open() const;
   };
 

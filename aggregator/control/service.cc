@@ -166,8 +166,7 @@ void Service::join(grpc::CallbackServerContext* context, const Call& call, const
   if (!parse(request, &message, call)) return;
   call->release_ticket();
   const Address peer = peer_address(context->peer());
-  connections_.set_silence(peer,
-                           std::max(std::chrono::milliseconds(message.liveness_ms()), Connections::kSilence));
+  connections_.set_silence(peer, std::chrono::milliseconds(message.liveness_ms()));
   jobs_->join(message, peer, call);
 }
 
