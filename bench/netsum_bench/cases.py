@@ -589,7 +589,7 @@ IN_ORDER = [
             workers=2,
             model=["layers", "language"],
             percent=[25, 50, 100, 200],
-            steps=10,
+            steps=8,
             rounds=5,
             system=schedules.SYSTEMS,
         ),

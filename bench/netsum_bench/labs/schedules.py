@@ -22,7 +22,9 @@ PREDICTED = {
 SAME_LOSSES = ("DDP", "overlapped", "prioritised")  # the bits are the same
 OF_LANGUAGE = [f"netsum {schedule}" for schedule in SAME_LOSSES]
 REFERENCE, MOST_BITS = "1gbit", 10e9
-WARM_UP = 2  # batches of a turn; after the first batch of all, DDP makes other buckets
+# Batches of a turn. The waves are in step from the fourth on: step() returns when the batch before the last one has ended. After the
+# first batch of all, DDP makes other buckets.
+WARM_UP = 4
 # MiB, the first one about a layer; of DDP, the fastest is measured.
 BUCKETS = {"layers": [0.25, 1, 25], "language": [1, 5, 25]}
 TRIALS, TRIED_AT = 2, 100  # of each size of buckets; percent
