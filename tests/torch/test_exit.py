@@ -120,16 +120,16 @@ import netsum.torch
 dist.init_process_group("netsum")
 model = torch.nn.Linear(64, 64)
 waves = netsum.torch.Waves(model, torch.optim.SGD(model.parameters(), lr=0.1), lambda ddp, x: ddp(x).sum())
-for _ in range(4):
-    waves.step(torch.ones(2, 64))
-if sys.argv[1] == "exception":
-    if dist.get_rank() == 1:
-        raise KeyError("on purpose")
-    try:
+try:  # the other rank may be gone before these have ended here
+    for _ in range(4):
+        waves.step(torch.ones(2, 64))
+    if sys.argv[1] == "exception":
+        if dist.get_rank() == 1:
+            raise KeyError("on purpose")
         while True:
             waves.step(torch.ones(2, 64))
-    except netsum.torch.Error as error:
-        print("noticed", error.code)
+except netsum.torch.Error as error:
+    print("noticed", error.code)
 """
 
 
