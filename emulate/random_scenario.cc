@@ -389,6 +389,16 @@ void random_arrival(uint64_t seed, Scenario* scenario) {
   }
 }
 
+// In one of eight jobs, steps wait for their phase.
+void random_phases(uint64_t seed, Scenario* scenario) {
+  Rng rng(seed ^ 0x6E657473756D0009ull);
+  for (JobPlan& job : scenario->jobs) {
+    if (rng.chance(0.875)) continue;
+    job.phase_period_us = static_cast<int64_t>(pick(&rng, {1, 100, 5'000, 50'000}));
+    job.phase_offset_us = static_cast<int64_t>(rng.below(100'000));
+  }
+}
+
 // Three of four jobs predict scales. In most of these, operations recur, usually with the same data.
 void random_recurrence(uint64_t seed, Scenario* scenario) {
   Rng rng(seed ^ 0x6E657473756D0006ull);
@@ -521,6 +531,7 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
   random_roles(seed, &scenario);
   random_recurrence(seed, &scenario);
   random_arrival(seed, &scenario);
+  random_phases(seed, &scenario);
   random_lies(seed, limits.lying, &scenario);
   random_switches(seed, &scenario);
   apply_limits(limits, &scenario);

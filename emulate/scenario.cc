@@ -110,6 +110,7 @@ std::string describe(const Scenario& scenario) {
     if (job.adds_floats) result += ", floats";
     if (!job.takes_empty_packets) result += ", contributions always with lanes";
     if (job.predicts_scales != 0) result += ", predicted scales";
+    if (job.phase_period_us > 0) result += ", phases of " + std::to_string(job.phase_period_us) + " us";
     if (!job.takes_no_result) result += ", results always with lanes";
     for (const OperationPlan& operation : job.operations)
       result += std::string(", ") + collective_name(role_of(operation, 0).collective);

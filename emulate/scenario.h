@@ -87,10 +87,11 @@ struct JobPlan {
   uint32_t tag = NETSUM_TAG_KEYED;  // as StripeOptions::tag
   int lane_bits = 0;                // as in CommunicatorOptions
   uint64_t pace_bytes_per_s = 0;    // as in WorkerOptions
-  int64_t start_at_us = 0;          // when it is installed on the aggregators and its workers say HELLO
-  int64_t remove_after_us = 0;      // from its end until the aggregators forget it
-  std::vector<int> hosts;           // [rank]; empty: rank r is at host r. Jobs of one index share their hosts
-  std::vector<int32_t> drift_ppm;   // [rank]: how much faster than true its clock runs; empty: not at all
+  int64_t phase_period_us = 0, phase_offset_us = 0;  // as in WorkerOptions
+  int64_t start_at_us = 0;         // when it is installed on the aggregators and its workers say HELLO
+  int64_t remove_after_us = 0;     // from its end until the aggregators forget it
+  std::vector<int> hosts;          // [rank]; empty: rank r is at host r. Jobs of one index share their hosts
+  std::vector<int32_t> drift_ppm;  // [rank]: how much faster than true its clock runs; empty: not at all
   Ending ending = Ending::kAny;
   std::vector<OperationPlan> operations;
 };

@@ -273,6 +273,8 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
   options.encoding.lane_bits = plan.lane_bits;
   options.encoding.fixed_floats = (plan.fixed_floats >> rank & 1) != 0;
   options.pace_bytes_per_s = plan.pace_bytes_per_s;
+  options.phase_period_us = plan.phase_period_us;
+  options.phase_offset_us = plan.phase_offset_us;
   options.balance_period = scenario_.balance_period;
   if (&plan == jobs_[0]->plan && rank < scenario_.shards)
     options.last = shards_last_[static_cast<size_t>(rank)];

@@ -119,6 +119,7 @@ WorkerCore::WorkerCore(const WorkerOptions& options)
     pacer_.emplace(std::max<uint64_t>(1, options.pace_bytes_per_s / cores),
                    packet * std::max<uint64_t>(1, kPaceBurst / 2 / cores));
   }
+  if (options.phase_period_us > 0) gate_.emplace(options.phase_period_us, options.phase_offset_us);
   outbox_.reserve(kBurst);
 }
 
@@ -157,7 +158,8 @@ void WorkerCore::submit(uint64_t id, OperationSpec spec) {
     completions_.push_back({id, unverifiable, next_number_});
   } else if (const Status unsupported = check_words(spec, options_.lacks_words); !unsupported.ok()) {
     completions_.push_back({id, unsupported, next_number_});
-  } else if (!waiting_.empty() || !may_start(spec)) {
+  } else if (const bool first = gate_.has_value() && idle(); first || !waiting_.empty() || !may_start(spec)) {
+    at_gate_ |= first;
     const int64_t deadline_us = spec.deadline_us;
     waiting_.add({id, std::move(spec)}, deadline_us);
   } else {
@@ -175,7 +177,21 @@ bool WorkerCore::may_start(const OperationSpec& spec) const {
          next_chunk_[stream] < now.lowest_chunk + kAhead * now.window_packets;
 }
 
-void WorkerCore::start_waiting() {
+bool WorkerCore::waits_for_phase(int64_t now_us) {
+  if (!at_gate_ || waiting_.empty()) return false;
+  const int64_t deadline_us = waiting_.next_deadline_us();
+  if (phase_us_ == INT64_MAX) {
+    phase_us_ = gate_->ready_us(now_us, idle_since_us_ == 0 ? now_us : idle_since_us_);
+    if (phase_us_ - now_us > deadline_us / 2 - now_us / 2) phase_us_ = now_us;
+  }
+  if (now_us < std::min(phase_us_, deadline_us)) return true;
+  at_gate_ = false;
+  phase_us_ = INT64_MAX;
+  return false;
+}
+
+void WorkerCore::start_waiting(int64_t now_us) {
+  if (waits_for_phase(now_us)) return;
   while (!waiting_.empty() && may_start(waiting_.front().spec)) {
     Submission next = waiting_.end_front();
     start(next.id, std::move(next.spec));
@@ -354,7 +370,9 @@ uint64_t WorkerCore::finished_everywhere() const {
 std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
   outbox_.clear();
   if (!status_.ok()) return {};
-  start_waiting();
+  start_waiting(now_us);
+  if (!idle()) idle_since_us_ = 0;
+  if (idle() && idle_since_us_ == 0) idle_since_us_ = now_us;
   if (!watermarked_.empty() && fail_by_caller()) return {};
   const Stripe::Limits limits = send_limits();
   paced_us_ = INT64_MAX;
@@ -447,7 +465,7 @@ void WorkerCore::on_packet(int64_t now_us, const InPacket& packet) {
     return stripe->counters().drop(NETSUM_DROP_BAD_CHECK);
   const Status status = stripe->on_packet(now_us, fields, payload);
   if (!status.ok()) return fail(status);
-  if (complete_finished(stripe)) start_waiting();
+  if (complete_finished(stripe)) start_waiting(now_us);
 }
 
 void WorkerCore::on_tick(int64_t now_us) {
@@ -466,7 +484,7 @@ void WorkerCore::on_tick(int64_t now_us) {
 
 int64_t WorkerCore::next_tick_us() const {
   if (!status_.ok()) return INT64_MAX;
-  int64_t next = recheck_us_;
+  int64_t next = std::min(recheck_us_, phase_us_);
   if (!operations_.empty() || !connected()) {
     next = std::min(next, paced_us_);
     for (const auto& stripe : stripes_) next = std::min(next, stripe->next_tick_us());

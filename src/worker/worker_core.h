@@ -22,6 +22,7 @@
 #include "src/worker/operation.h"
 #include "src/worker/share_balancer.h"
 #include "src/worker/slots/pacer.h"
+#include "src/worker/slots/start_gate.h"
 #include "src/worker/stripe.h"
 
 namespace netsum {
@@ -55,6 +56,9 @@ struct WorkerOptions {
   // What leaves obeys E(tau) <= kPaceBurst full packets + this rate tau, all headers included; a core of a group has its part of
   // both. Stripes in this process do not count. 0: no limit.
   uint64_t pace_bytes_per_s = 0;
+  // The first operation of a step waits for the phase (slots/start_gate.h), but not longer than half the time until its deadline:
+  // then it starts at once. A period of 0: none waits. The offset is in the time base of `now_us`.
+  int64_t phase_period_us = 0, phase_offset_us = 0;
   // This core handles those of the stripes that are number `core`'s in this group. Null: all.
   std::shared_ptr<CoreGroup> group;
   size_t core = 0;
@@ -160,7 +164,8 @@ class WorkerCore {
   // starts only when few chunks of its stream are left to send, so that a measurement is of what came before.
   bool may_start(const OperationSpec& spec) const;
   void start(uint64_t id, OperationSpec spec);
-  void start_waiting();
+  void start_waiting(int64_t now_us);
+  bool waits_for_phase(int64_t now_us);
   void enqueue(uint64_t id, std::unique_ptr<Operation> operation);
   void begin_update();
   void take_update();
@@ -202,7 +207,11 @@ class WorkerCore {
   int64_t active_since_us_ = 0;        // 0: no data is due
   int64_t busy_since_us_ = 0;          // 0: there is no operation
   std::optional<Pacer> pacer_;
-  int64_t paced_us_ = INT64_MAX;    // when the pace allows the next packet
+  int64_t paced_us_ = INT64_MAX;  // when the pace allows the next packet
+  std::optional<StartGate> gate_;
+  bool at_gate_ = false;            // waiting_ begins with an operation that came while there was none
+  int64_t phase_us_ = INT64_MAX;    // when it may start; INT64_MAX: the gate has not been asked
+  int64_t idle_since_us_ = 0;       // 0: there is an operation
   int64_t recheck_us_ = INT64_MAX;  // when collect() reads the progress of other cores again
   Counter share_changes_;
   size_t next_stripe_ = 0;  // where collect() goes on: every stripe gets its turn

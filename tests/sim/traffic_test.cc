@@ -59,6 +59,81 @@ TEST(Traffic, PacedRanksObeyTheEnvelopeAndUseTheirRate) {
   }
 }
 
+// Operations that begin every 10 ms, some earlier and some later.
+Scenario periodic(int64_t phase_us) {
+  constexpr int kOperations = 20;
+  Scenario scenario = quiet_scenario(2, DataType::kFloat32, 16 * 200, kOperations);
+  scenario.jobs[0].phase_period_us = 10'000;
+  scenario.jobs[0].phase_offset_us = phase_us;
+  for (int i = 0; i < kOperations; ++i) {
+    OperationPlan& operation = scenario.jobs[0].operations[static_cast<size_t>(i)];
+    operation.submit_at_us = {10'000 * i + 700 * (i % 3), 10'000 * i + 500 * (i % 2)};
+  }
+  return scenario;
+}
+
+TEST(Traffic, StepsWaitForTheirPhase) {
+  for (const int64_t phase_us : {3'000, 5'000, 1'002'500}) {
+    const Scenario scenario = periodic(phase_us);
+    Simulation simulation(scenario);
+    const auto ranks = static_cast<size_t>(scenario.jobs[0].ranks);
+    std::vector<int64_t> last_us(ranks, -10'000);
+    std::vector<int> begun(ranks);
+    simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+      netsum_fields fields{};
+      EXPECT_EQ(netsum_parse(packet.data, packet.size, &fields), NETSUM_DROP_NONE);
+      if (fields.type != NETSUM_TYPE_CONTRIBUTION) return true;
+      for (size_t rank = 0; rank < ranks; ++rank) {
+        if (from != Simulation::worker_address(0, static_cast<int>(rank))) continue;
+        if (simulation.now_us() - last_us[rank] > 1'000) {  // the first one of an operation
+          EXPECT_EQ((simulation.now_us() - phase_us % 10'000) % 10'000, 0) << "rank " << rank;
+          ++begun[rank];
+        }
+        last_us[rank] = simulation.now_us();
+      }
+      return true;
+    });
+    const Report report = simulation.run();
+    EXPECT_EQ(report.first_problem(), "");
+    EXPECT_EQ(begun, std::vector<int>(ranks, static_cast<int>(scenario.jobs[0].operations.size())));
+  }
+}
+
+TEST(Traffic, AnOperationWhoseDeadlineIsBeforeThePhaseStartsAtOnce) {
+  Scenario scenario = periodic(9'000);
+  scenario.jobs[0].ending = Ending::kSuccess;
+  for (OperationPlan& operation : scenario.jobs[0].operations) operation.timeout_us = 5'000;
+  const Report report = Simulation(scenario).run();
+  EXPECT_EQ(report.first_problem(), "");
+}
+
+TEST(Traffic, OffsetsLetTwoJobsUseALinkInTurns) {
+  constexpr int64_t kPhaseUs = 2'000;
+  // Of the operations of a job, the longest time from its phase, beside another job whose phase is so much later.
+  const auto longest_us = [](int64_t later_us, bool both) {
+    Scenario scenario = periodic(kPhaseUs);
+    scenario.aggregator_down.bytes_per_us = 10;
+    scenario.aggregator_down.queue_bytes = 1 << 20;
+    scenario.jobs.push_back(scenario.jobs[0]);
+    scenario.jobs[1].job = 1;
+    scenario.jobs[1].phase_offset_us += later_us;
+    for (OperationPlan& operation : scenario.jobs[1].operations)
+      for (int64_t& at_us : operation.submit_at_us) at_us += later_us;
+    if (!both) scenario.jobs.pop_back();
+    const Report report = Simulation(scenario).run();
+    EXPECT_EQ(report.first_problem(), "");
+    int64_t longest = 0;
+    for (const auto& operation : report.jobs[0][0].operations)
+      longest = std::max(longest, (operation.ended_at_us - kPhaseUs) % 10'000);
+    return longest;
+  };
+  const int64_t alone_us = longest_us(0, false);
+  EXPECT_GT(alone_us, 3'500);
+  EXPECT_LT(alone_us, 4'500);
+  EXPECT_GT(longest_us(0, true), alone_us * 18 / 10) << "in phase";
+  EXPECT_EQ(longest_us(5'000, true), alone_us);
+}
+
 TEST(Traffic, AStreamHasNoPauseBetweenScaleGroups) {
   // 32 chunks per group, 8 groups, a window of 8: 32 round trips of data, plus HELLO and the first scales.
   Scenario scenario = quiet_scenario(3, DataType::kFloat32, 16 * 32 * 8);
