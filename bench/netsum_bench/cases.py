@@ -12,6 +12,7 @@ import os
 
 from netsum_bench.labs import (
     commands,
+    ghosts,
     groups,
     jobs,
     profile,
@@ -505,6 +506,26 @@ IN_ORDER = [
         key=("workers", "bytes", "mode"),
         tables={"verify": columns.VERIFY},
         needs=("netsum",),
+    ),
+    Case(
+        "ghosts",
+        "Does a job with one real rank and ghosts take as long as one of real ranks?",
+        ghosts.ghosts,
+        axes(workers=4, steps=20, checks=7, rate="100mbit", real=["train"]),
+        place=("workers",),
+        minutes=8,
+        help={
+            "steps": "of each job",
+            "checks": "rounds: real ranks, ghosts, real ranks",
+            "real": "what real ranks do",
+        },
+        known={"real": ["train", "sleep"]},
+        shows="difference",
+        unit="of a step more than real ranks",
+        key=("workers", "rate", "real"),
+        quick=axes(checks=1, steps=6),
+        tables={"ghosts": ghosts.table},
+        needs=("netsum", "root", "package"),
     ),
     Case(
         "predict",

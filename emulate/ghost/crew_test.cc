@@ -9,6 +9,7 @@
 #include <thread>
 #include <tuple>
 
+#include "emulate/ghost/operation.h"
 #include "netsum/communicator.h"
 #include "session/job_testing.h"
 
@@ -148,6 +149,23 @@ TEST_P(CrewTest, GhostsTakePartInEachCollective) {
 INSTANTIATE_TEST_SUITE_P(NumericsAndRacks, CrewTest,
                          testing::Combine(testing::Values(Numerics::kAuto, Numerics::kFixed),
                                           testing::Values(1, 2)));
+
+TEST(Crew, ARackTakesPartForEachOfItsRanks) {
+  using program::Collective;
+  const auto there = [](const program::Operation& operation) {
+    std::string text;
+    for (const TensorView& tensor : spec_of(operation, 1, 4, 2).tensors)
+      text += std::string(tensor.input != nullptr ? "i" : "-") + (tensor.output != nullptr ? "o" : "-");
+    return text;
+  };
+  EXPECT_EQ(there({.collective = Collective::kAllReduce, .count = 8}), "io");
+  EXPECT_EQ(there({.collective = Collective::kAllGather, .count = 8}), "-oioio-o");
+  EXPECT_EQ(there({.collective = Collective::kReduceScatter, .count = 8}), "i-ioioi-");
+  EXPECT_EQ(there({.collective = Collective::kBroadcast, .count = 8, .root = 2}), "io");
+  EXPECT_EQ(there({.collective = Collective::kBroadcast, .count = 8, .root = 3}), "-o");
+  EXPECT_EQ(there({.collective = Collective::kScatter, .count = 8, .root = 2}), "i-ioioi-");
+  EXPECT_EQ(there({.collective = Collective::kGather, .count = 8, .root = 0}), "--i-i---");
+}
 
 TEST(Crew, ARackSendsWhenTheLastOfItHasSubmitted) {
   const auto aggregator = start_aggregator_at("127.0.0.1:0");
