@@ -181,10 +181,12 @@ class EmulateRackTest(RackCommandTest):
         assert list(self.folder.rglob("*.json")) == []
 
     def test_a_rack_for_the_time_of_a_run(self, tmp_path):
-        arguments = ["--ranks", 3, "--real", 0, "--rate", "100mbit", "--profile", write_profile(tmp_path, 3)]
+        arguments = ["--ranks", 3, "--real", 0, "--rate", "100mbit", "--dilate", 2]
+        arguments += ["--profile", write_profile(tmp_path, 3)]
         command = self.run_command("emulate", "--json", *arguments, environment=self.environment)
         report = report_of(command)
         assert report["ghosts"]["count"] == 3
+        assert report["dilate"] == 2
         assert len(report["steps"]) == 3
         self.assert_all_gone(command)
 
