@@ -9,10 +9,13 @@ namespace netsum {
 namespace {
 
 constexpr int64_t kThousand = 1000;
-// In thousandths of the sums of others' shards. Ranks that are the last so often together are slow if each of them is often
-// enough, and if operations take longer than usual; a rank that is almost always the last, too, if this was seen so often.
-constexpr int64_t kMostlyLast = 700, kAlone = 500, kAlmostAlwaysLast = 850;
+// In thousandths of the sums of others' shards. If operations take longer than usual, the one rank that so many sums wait for is
+// slow, or several for which so many wait together, each often enough. A rank is, too, if almost all sums wait for it, and
+// this was seen so often.
+constexpr int64_t kAlone = 500, kMostlyLast = 700, kAlmostAlwaysLast = 850;
 constexpr uint32_t kSeen = 4;
+// In thousandths of the time: a stripe that is held back less is the one that holds back the others.
+constexpr int64_t kHardlyHeld = 200;
 // Fewer sums say little.
 constexpr int64_t kEnough = 128;
 // In percent of the usual time, and of that before a trial.
@@ -24,42 +27,78 @@ constexpr uint32_t kCalmPeriods = 64, kCalmPauses = 4;
 }  // namespace
 
 bool LinkBalancer::take(std::span<const int32_t> last, std::span<const int32_t> own_share,
-                        std::span<const int32_t> ns) {
+                        std::span<const int32_t> ns, std::span<const int32_t> held) {
   NETSUM_ASSERT(last.size() == ranks_.size() && own_share.size() == ranks_.size() &&
-                ns.size() == ranks_.size());
+                ns.size() == ranks_.size() && held.size() == ranks_.size());
   const int64_t least_ns = *std::min_element(ns.begin(), ns.end());
   if (least_ns <= 0) return false;
   const std::vector<Rank> before = ranks_;
-  find_slow(last, own_share);
+  find_slow(last, own_share, held);
   for (Rank& rank : ranks_) {
     if (rank.wait > 0) --rank.wait;
     if (rank.part == kWhole && ++rank.calm > kCalmPeriods + kCalmPauses * rank.pause) rank.pause = 0;
   }
-  if (tries()) judge(least_ns);
-  try_less(least_ns);
-  if (!tries()) try_more(least_ns);
+  if (!joins(least_ns)) {
+    if (tries()) judge(least_ns);
+    try_less(least_ns);
+    if (!tries()) try_more(least_ns);
+  }
   return !std::equal(before.begin(), before.end(), ranks_.begin(),
                      [](const Rank& a, const Rank& b) { return a.part == b.part; });
 }
 
-void LinkBalancer::find_slow(std::span<const int32_t> last, std::span<const int32_t> own_share) {
+// The part of the time, in thousandths, in which the stripes wait that hold back no other.
+int64_t LinkBalancer::others_wait(std::span<const int32_t> held) const {
+  int64_t sum = 0, count = 0;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (held[i] <= kHardlyHeld) continue;
+    sum += held[i];
+    ++count;
+  }
+  return count == 0 ? 0 : sum / count;
+}
+
+void LinkBalancer::find_slow(std::span<const int32_t> last, std::span<const int32_t> own_share,
+                             std::span<const int32_t> held) {
   const int64_t all = std::accumulate(last.begin(), last.end(), int64_t{0});
   // Of equal ranks, each is the last in one of ranks - 1 sums of others.
-  const auto each = std::min<int64_t>(kAlone, 2500 / static_cast<int64_t>(ranks_.size() - 1));
+  const int64_t usual = kThousand / static_cast<int64_t>(ranks_.size() - 1);
+  const int64_t each = std::min(kAlone, usual * 5 / 2);
+  // Of the sums in which another rank was the last, those before which it waited for a shard that holds back all others.
+  const int64_t waited = others_wait(held);
   int64_t together = 0;
+  bool holds_back = false;
   size_t found = 0;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     const int64_t of_others = std::max<int64_t>(1, all * (kThousand - own_share[i]) / kThousand);
     const int64_t part = last[i] * kThousand / of_others;
-    rank.slow = part >= each;
-    rank.seen = part >= kAlmostAlwaysLast ? rank.seen + 1 : 0;
+    int64_t waits = part;
+    // What passes a slow link is late in both directions: the rank's contributions, and the results of its shard.
+    const bool holds = rank.part == kWhole && held[i] <= kHardlyHeld;
+    if (holds && part >= usual) waits += (kThousand - part) * waited / kThousand;
+    rank.slow = waits >= each && (holds || rank.part < kWhole || part >= kAlmostAlwaysLast);
+    rank.seen = waits >= kAlmostAlwaysLast ? rank.seen + 1 : 0;
     if (!rank.slow) continue;
     ++found;
     together += part;
+    holds_back |= holds;
   }
-  if (all >= kEnough && together >= kMostlyLast && found <= std::max<size_t>(1, ranks_.size() / 3)) return;
+  if (holds_back && together < kThousand) together += (kThousand - together) * waited / kThousand;
+  const int64_t enough = found == 1 ? kAlone : kMostlyLast;
+  if (all >= kEnough && together >= enough && found <= most_slow()) return;
   for (Rank& rank : ranks_) rank.slow = false;
+}
+
+// Whether the trial goes on with further ranks.
+bool LinkBalancer::joins(int64_t ns) {
+  if (trial_ >= 0 || ns * 100 <= before_ns_ * kFaster) return false;
+  const auto is_new = [](const Rank& rank) { return rank.slow && rank.part == kWhole; };
+  const auto more = static_cast<size_t>(std::count_if(ranks_.begin(), ranks_.end(), is_new));
+  if (more == 0 || away() + more > most_slow()) return false;
+  for (Rank& rank : ranks_)
+    if (is_new(rank)) take_all(&rank);
+  return true;
 }
 
 void LinkBalancer::judge(int64_t ns) {
@@ -94,26 +133,38 @@ void LinkBalancer::try_less(int64_t ns) {
   for (Rank& rank : ranks_) {
     if (!rank.slow || rank.part == 0) continue;
     if (as_usual && (rank.wait > 0 || rank.seen < kSeen)) continue;
-    // The first time, or it has had its share back for a short time only.
-    lengthen_pause(&rank);
-    rank.calm = rank.seen = 0;
-    change(ns, &rank, 0);
+    if (rank.part == kWhole && away() >= most_slow()) continue;
+    before_ns_ = ns;
+    take_all(&rank);
   }
 }
 
 void LinkBalancer::try_more(int64_t ns) {
   for (Rank& rank : ranks_) {
     if (rank.part == kWhole || rank.slow || rank.wait > 0) continue;
-    change(ns, &rank, rank.part < kWhole * 3 / 4 ? (rank.part + kWhole) / 2 : kWhole);
+    before_ns_ = ns;
+    change(&rank, rank.part < kWhole * 3 / 4 ? (rank.part + kWhole) / 2 : kWhole);
   }
 }
 
-void LinkBalancer::change(int64_t ns, Rank* rank, uint32_t part) {
+void LinkBalancer::take_all(Rank* rank) {
+  // The first time, or it has had its share back for a short time only.
+  lengthen_pause(rank);
+  rank->calm = rank->seen = 0;
+  change(rank, 0);
+}
+
+void LinkBalancer::change(Rank* rank, uint32_t part) {
   trial_ = part < rank->part ? -1 : 1;
-  before_ns_ = ns;
   rank->before = rank->part;
   rank->part = part;
   rank->tried = true;
+}
+
+// Ranks whose shards have not their whole share.
+size_t LinkBalancer::away() const {
+  return static_cast<size_t>(
+      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.part < kWhole; }));
 }
 
 bool LinkBalancer::is_whole() const {

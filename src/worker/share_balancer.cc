@@ -9,8 +9,7 @@
 namespace netsum {
 namespace {
 
-// Parts of a thousand of the time, averaged over all ranks.
-constexpr int64_t kThousand = 1000;
+// Parts of kThousand, averaged over all ranks.
 constexpr int64_t kMostlyHeld = 700, kHardlyHeld = 300;
 // The part of the weights, one in so many, whose stripes may be neither mostly nor hardly held back.
 constexpr uint32_t kUnclear = 5;

@@ -22,6 +22,7 @@ class ShareBalancer {
  public:
   // Weights are scaled to this sum. None becomes 0 by a change.
   static constexpr uint32_t kSum = 16384;
+  static constexpr int32_t kThousand = 1000;  // of a measurement: all the time
 
   // One weight per stripe, above 0; at least two.
   explicit ShareBalancer(std::span<const uint32_t> weights);

@@ -260,7 +260,8 @@ void WorkerCore::take_update() {
   const std::span<const int32_t> measured = pending_update_->update->measured;
   const size_t of_stripes = group_.stripes() + 1;
   // One change at a time, or neither is judged by its own effect.
-  if (take_links(measured.subspan(of_stripes)) || balancer_->take(measured.first(of_stripes))) {
+  if (take_links(measured.first(of_stripes), measured.subspan(of_stripes)) ||
+      balancer_->take(measured.first(of_stripes))) {
     chunk_map_ = std::make_shared<ChunkMap>(weights());
     share_changes_.add();
     note_shares();
@@ -301,18 +302,20 @@ std::vector<int32_t> WorkerCore::measured_of_links() const {
   return measured;
 }
 
-bool WorkerCore::take_links(std::span<const int32_t> measured) {
+bool WorkerCore::take_links(std::span<const int32_t> of_stripes, std::span<const int32_t> measured) {
   if (!links_.has_value()) return false;
   const auto ranks = static_cast<size_t>(options_.world_size);
-  std::vector<int32_t> own_share(ranks);
+  std::vector<int32_t> own_share(ranks), held(ranks, ShareBalancer::kThousand);
   const size_t length = chunk_map_->period().size();
   for (size_t i = 0; i < options_.stripes.size(); ++i) {
-    const int rank = options_.stripes[i].embedded_in;
-    if (rank != kNoRank)
-      own_share[static_cast<size_t>(rank)] =
-          static_cast<int32_t>(chunk_map_->count(0, length, i) * 1000 / length);
+    if (options_.stripes[i].embedded_in == kNoRank) continue;
+    const auto rank = static_cast<size_t>(options_.stripes[i].embedded_in);
+    own_share[rank] = static_cast<int32_t>(chunk_map_->count(0, length, i) * 1000 / length);
+    // Nothing passes a link between a rank and its own shard, so it holds that stripe back almost always.
+    const int32_t others = of_stripes.back() - 1;
+    if (others > 0) held[rank] = std::max(0, of_stripes[i] - ShareBalancer::kThousand) / others;
   }
-  return links_->take(measured.first(ranks), own_share, measured.subspan(ranks));
+  return links_->take(measured.first(ranks), own_share, measured.subspan(ranks), held);
 }
 
 std::vector<uint32_t> WorkerCore::weights() const {

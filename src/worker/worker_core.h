@@ -171,7 +171,7 @@ class WorkerCore {
   void take_update();
   void begin_period();
   std::vector<int32_t> measured_of_links() const;
-  bool take_links(std::span<const int32_t> measured);
+  bool take_links(std::span<const int32_t> of_stripes, std::span<const int32_t> measured);
   std::vector<uint32_t> weights() const;
   void note_shares();
   bool has_data_to_send() const;
