@@ -197,7 +197,7 @@ IN_ORDER = [
             system=[slow_link.OURS, "gloo", "openmpi"],
         ),
         place=("workers", "rate"),
-        minutes=8,
+        minutes=6,
         help={"fraction": "of its rate that the link has left"},
         known={"system": [slow_link.OURS, "gloo", "openmpi"]},
         key=("fraction", "system"),

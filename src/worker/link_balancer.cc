@@ -77,7 +77,7 @@ void LinkBalancer::find_slow(std::span<const int32_t> last, std::span<const int3
     // What passes a slow link is late in both directions: the rank's contributions, and the results of its shard.
     const bool holds = rank.part == kWhole && held[i] <= kHardlyHeld;
     if (holds && part >= usual) waits += (kThousand - part) * waited / kThousand;
-    rank.slow = waits >= each && (holds || rank.part < kWhole || part >= kAlmostAlwaysLast);
+    rank.slow = waits >= each && (holds || rank.part < kWhole || part >= kMostlyLast);
     rank.seen = waits >= kAlmostAlwaysLast ? rank.seen + 1 : 0;
     if (!rank.slow) continue;
     ++found;

@@ -15,7 +15,7 @@ from netsum_bench.systems import SYSTEMS
 
 SLOW = 3  # the worker
 OURS = "netsum-shards"
-WARM_UP, BEFORE, SLOWED, REPAIRED = 1, 6, 40, 20  # operations
+WARM_UP, BEFORE, SLOWED, REPAIRED = 1, 6, 24, 20  # operations
 LAST = 8  # what a phase ends with, when the weights have settled
 NEAR, IN_A_ROW = 1.1, 3
 PEERS_TAKE = 3  # operations
