@@ -55,6 +55,9 @@ Status check(const CommunicatorOptions& options) {
   }
   for (const char* name : {"mtu", "slots", "engine_threads", "spin", "lane_bits"})
     if (Status status = check_value(name, options); !status.ok()) return status;
+  if (options.phase_period.count() != 0 || options.phase_offset.count() != 0) {
+    if (Status status = check_value("phase", options); !status.ok()) return status;
+  }
   if (options.lane_bits == 8 && options.world_size > kernels::kMaxMembers8) {
     return invalid("lane_bits is 8 and world_size is " + world + "; 8 bits hold sums of at most " +
                    std::to_string(kernels::kMaxMembers8) + " ranks: set lane_bits to 0, 16 or 32");

@@ -36,6 +36,8 @@ JobSpec job_spec(const JobMember& member, const CommunicatorOptions& options) {
   job.set_verify(static_cast<uint32_t>(options.verify));
   job.set_predict_scales(options.predict_scales);
   job.set_numerics(static_cast<uint32_t>(options.numerics));
+  job.set_phase_period_us(static_cast<uint64_t>(options.phase_period.count()));
+  job.set_phase_offset_us(static_cast<uint64_t>(options.phase_offset.count()));
   if (options.lane_bits == 8) add_lanes8(job.mutable_needs());
   if (options.verify == Verify::kSum) need_cookies(job.mutable_needs());
   job.set_succeeds(member.succession.succeeds);

@@ -5,6 +5,7 @@
 
 #include "engine/engine_thread_count.h"
 #include "engine/worker_io.h"
+#include "src/base/clock.h"
 #include "src/base/processors.h"
 #include "src/job/capabilities.h"
 #include "src/net/interface_rate.h"
@@ -110,6 +111,12 @@ void add_note(const std::string& more, std::string* note) {
   *note += more;
 }
 
+// Of monotonic_us().
+int64_t realtime_ahead_us() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count() - monotonic_us();
+}
+
 // Makes the cores, among which the worker's stripes are divided, and their packet I/O.
 Status open_cores(WorkerOptions worker, size_t count, const Address& remote,
                   const CommunicatorOptions& options, NetworkPath* path,
@@ -117,6 +124,8 @@ Status open_cores(WorkerOptions worker, size_t count, const Address& remote,
   const auto group = std::make_shared<CoreGroup>(divide_stripes(worker.stripe_weights, count));
   worker.group = group;
   worker.pace_bytes_per_s = static_cast<uint64_t>(options.pace_bps / 8);
+  worker.phase_period_us = options.phase_period.count();
+  worker.phase_offset_us = options.phase_offset.count() - realtime_ahead_us();
   const auto link_bytes_per_s =
       static_cast<uint64_t>(rate_of_link(options, remote) / 8 / static_cast<double>(group->cores()));
   const auto all_groups = multicast_groups(worker.stripes);

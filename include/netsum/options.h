@@ -193,6 +193,14 @@ struct CommunicatorOptions {
   // and what an embedded shard sends is not paced. 0: no limit. Ranks may differ, but all wait for the slowest.
   double pace_bps = 0;
 
+  // With a period, this job takes turns with others that share links (`netsum plan --jobs`): the first operation of a step, which
+  // comes after a pause, waits for the next of the times phase_offset + n phase_period since 1970, by the clock of the host
+  // (CLOCK_REALTIME, read when the job starts). It waits less than a period, and not if its deadline comes before twice this
+  // time. One that is late by less than half a period starts at once. The period is 1 ms to 60 s, a little longer than a step
+  // takes, and the offset is shorter. 0: no operation waits.
+  std::chrono::microseconds phase_period{0};
+  std::chrono::microseconds phase_offset{0};
+
   // Every rank drops different packets. CommunicatorStats::drops counts them as "injected".
   InjectedFaults inject;
 

@@ -1,5 +1,6 @@
 #include "src/job/job_spec.h"
 
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <span>
@@ -12,6 +13,8 @@
 
 namespace netsum {
 namespace {
+
+constexpr uint64_t kLongestPhaseUs = 60'000'000;
 
 std::string number(uint64_t value) {
   return std::to_string(value);
@@ -53,6 +56,8 @@ constexpr Field kFields[] = {
     {JobSpec::kVerifyFieldNumber, "verify", true, kVerifyNames},
     {JobSpec::kPredictScalesFieldNumber, "predict_scales"},
     {JobSpec::kNumericsFieldNumber, "numerics", true, kNumericsNames},
+    {JobSpec::kPhasePeriodUsFieldNumber, "phase_period (us)"},
+    {JobSpec::kPhaseOffsetUsFieldNumber, "phase_offset (us)"},
     {JobSpec::kNeedsFieldNumber, "needs (lane_bits)"},
 };
 
@@ -130,6 +135,12 @@ Status check_spec(const JobSpec& spec) {
                    " is out of range: at most its world size, and only for a job that succeeds another");
   if (!std::has_single_bit(spec.slots()))
     return invalid("slots must be a power of two, and " + number(spec.slots()) + " is not; 256 is usual");
+  if (spec.phase_period_us() > kLongestPhaseUs ||
+      spec.phase_offset_us() >= std::max<uint64_t>(1, spec.phase_period_us()))
+    return invalid("phase_offset " + number(spec.phase_offset_us()) + " us of phase_period " +
+                   number(spec.phase_period_us()) + " us" + of_job +
+                   " is out of range: a period is at most " + number(kLongestPhaseUs) +
+                   " us, and an offset shorter");
   if (spec.shares() > static_cast<uint32_t>(Shares::kPlanned))
     return {ErrorCode::kUnsupported,
             "shares " + number(spec.shares()) + of_job +

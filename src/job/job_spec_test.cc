@@ -83,7 +83,25 @@ INSTANTIATE_TEST_SUITE_P(
         Mismatch{[](JobSpec& job) { job.set_predict_scales(true); },
                  "with predict_scales 0, and this rank asks for 1"},
         Mismatch{[](JobSpec& job) { job.set_numerics(1); },
-                 "with numerics auto, and this rank asks for fixed"}));
+                 "with numerics auto, and this rank asks for fixed"},
+        Mismatch{[](JobSpec& job) { job.set_phase_period_us(100'000); },
+                 "with phase_period (us) 0, and this rank asks for 100000"},
+        Mismatch{[](JobSpec& job) { job.set_phase_offset_us(5); },
+                 "with phase_offset (us) 0, and this rank asks for 5"}));
+
+TEST(JobSpec, PhasesHaveARange) {
+  const auto check = [](uint64_t period_us, uint64_t offset_us) {
+    JobSpec asked = spec();
+    asked.set_phase_period_us(period_us);
+    asked.set_phase_offset_us(offset_us);
+    return check_spec(asked).message();
+  };
+  EXPECT_EQ(check(0, 0), "");
+  EXPECT_EQ(check(60'000'000, 59'999'999), "");
+  for (const auto& [period_us, offset_us] :
+       std::vector<std::pair<uint64_t, uint64_t>>{{60'000'001, 0}, {5, 5}, {0, 1}, {UINT64_MAX, 3}})
+    EXPECT_THAT(check(period_us, offset_us), HasSubstr("out of range: a period is at most 60000000 us"));
+}
 
 TEST(JobSpec, AFieldOfALaterReleaseIsComparedAndNamedByItsNumber) {
   EXPECT_THAT(check_same(with_unknown_field(spec(), 99, 7), spec()).message(),

@@ -139,6 +139,29 @@ SettingType polling_time(Place<std::chrono::microseconds> place) {
           }};
 }
 
+SettingType phase(Place<std::chrono::microseconds> period, Place<std::chrono::microseconds> offset) {
+  return {"a period from 1ms to 60s and a shorter offset, such as 100ms,40ms",
+          [=](const std::string& given, SettingValues& into) {
+            const std::vector<std::string> parts = split(given, ',');
+            if (parts.size() != 2) return false;
+            const auto read = [](const std::string& part) {
+              return number_with({{"", part == "0" ? 1 : NAN}, {"us", 1}, {"ms", 1e3}, {"s", 1e6}},
+                                 trimmed(part));
+            };
+            const double period_us = read(parts[0]), offset_us = read(parts[1]);
+            if (!(period_us >= 1e3 && period_us <= kLongestPollingUs && offset_us >= 0 &&
+                  std::llround(offset_us) < std::llround(period_us)))
+              return false;
+            period(into) = std::chrono::microseconds(std::llround(period_us));
+            offset(into) = std::chrono::microseconds(std::llround(offset_us));
+            return true;
+          },
+          [=](SettingValues& from) {
+            if (period(from).count() == 0 && offset(from).count() == 0) return std::string();
+            return std::to_string(period(from).count()) + "us," + std::to_string(offset(from).count()) + "us";
+          }};
+}
+
 SettingType rate(Place<double> place) {
   return {"a rate from 1kbit to 100tbit, such as 100mbit or 25gbit",
           [=](const std::string& given, SettingValues& into) {

@@ -37,6 +37,8 @@ SettingType one_of(Place<int> place, std::initializer_list<int> numbers, const s
 SettingType on_or_off(Place<bool> place);  // 1 or 0
 SettingType seconds(Place<std::chrono::milliseconds> place, bool or_zero = false);
 SettingType polling_time(Place<std::chrono::microseconds> place);
+// "PERIOD,OFFSET".
+SettingType phase(Place<std::chrono::microseconds> period, Place<std::chrono::microseconds> offset);
 SettingType rate(Place<double> place);
 SettingType probability(Place<double> place);
 SettingType text(Place<std::string> place);

@@ -110,6 +110,9 @@ const std::vector<Row>& table() {
       {"pace_bps", "NETSUM_PACE", rate(option<&O::pace_bps>), kOwn,
        "the most that leaves this rank, apart from bursts of up to 16 packets; short queues at the price of "
        "waiting"},
+      {"phase", "NETSUM_PHASE", phase(option<&O::phase_period>, option<&O::phase_offset>), kSame,
+       "the period of a step and the job's offset, so that [jobs take turns](placement.md#several-jobs) on "
+       "links"},
       {"connect_timeout", "NETSUM_CONNECT_TIMEOUT", seconds(option<&O::connect_timeout>), kOwn,
        "time within which all ranks must join"},
       {"liveness_timeout", "NETSUM_LIVENESS_TIMEOUT", seconds(option<&O::liveness_timeout>, true), kOwn,

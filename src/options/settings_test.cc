@@ -73,6 +73,7 @@ TEST(Settings, EveryVariableIsRead) {
                                {"NETSUM_PREDICT_SCALES", "0"},
                                {"NETSUM_LINK_RATE", "2.5 Gbit"},
                                {"NETSUM_PACE", "500Mbit"},
+                               {"NETSUM_PHASE", "0.1s, 40ms"},
                                {"NETSUM_BIND_ADDRESS", "10.0.0.1"},
                                {"NETSUM_TLS_CA", path},
                                {"NETSUM_TLS_CERT", path},
@@ -112,6 +113,8 @@ TEST(Settings, EveryVariableIsRead) {
   EXPECT_FALSE(o.predict_scales);
   EXPECT_EQ(o.link_rate_bps, 2.5e9);
   EXPECT_EQ(o.pace_bps, 5e8);
+  EXPECT_EQ(o.phase_period, milliseconds(100));
+  EXPECT_EQ(o.phase_offset, milliseconds(40));
   EXPECT_EQ(o.bind_address, "10.0.0.1");
   EXPECT_EQ(o.tls.ca_cert, "PEM text");
   EXPECT_EQ(o.tls.private_key, "PEM text");
@@ -148,6 +151,14 @@ TEST(Settings, InvalidValuesAreNamed) {
       {{{"NETSUM_SHARES", "some"}}, "must be auto or planned or off"},
       {{{"NETSUM_VERIFY", "sums"}}, "NETSUM_VERIFY"},
       {{{"NETSUM_LINK_RATE", "fast"}}, "must be a rate"},
+      {{{"NETSUM_PHASE", "100ms"}}, "NETSUM_PHASE=\"100ms\": must be a period from 1ms to 60s and a shorter"},
+      {{{"NETSUM_PHASE", "100,40"}}, "NETSUM_PHASE"},
+      {{{"NETSUM_PHASE", "100ms,100ms"}}, "NETSUM_PHASE"},
+      {{{"NETSUM_PHASE", "100ms,-1ms"}}, "NETSUM_PHASE"},
+      {{{"NETSUM_PHASE", "999us,0"}}, "NETSUM_PHASE"},
+      {{{"NETSUM_PHASE", "61s,0"}}, "NETSUM_PHASE"},
+      {{{"NETSUM_PHASE", "100ms,nanms"}}, "NETSUM_PHASE"},
+      {{{"NETSUM_PHASE", "100ms,1ms,1ms"}}, "NETSUM_PHASE"},
       {{{"NETSUM_LINK_RATE", "100"}}, "must be a rate"},
       {{{"NETSUM_LINK_RATE", "0mbit"}}, "must be a rate"},
       {{{"NETSUM_LINK_RATE", "1.2.3mbit"}}, "must be a rate"},

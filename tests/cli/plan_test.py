@@ -121,12 +121,12 @@ class PlanJobsTest(CommandTest):
                 "optimal": True,
             }
         ]
-        assert [job["offset_us"] for job in report["jobs"]] == [0, 50_000]
+        assert [job["phase"] for job in report["jobs"]] == ["100ms,0ms", "100ms,50ms"]
         assert [job["priority"] for job in report["jobs"]] == [1, 2]
         assert all(job["intensity"] == 1.5 for job in report["jobs"])
         text = self.plan(tmp_path, TWO_JOBS).text("out")
         assert re.search(r"^uplink +2 +0\.600 +1\.000 +no offsets give more$", text, re.MULTILINE)
-        assert re.search(r"^gpt +100ms +40ms +2 +1\.5 +50ms$", text, re.MULTILINE)
+        assert re.search(r"^gpt +100ms +40ms +2 +1\.5 +NETSUM_PHASE=100ms,50ms$", text, re.MULTILINE)
 
     def test_offsets_that_do_not_pay(self, tmp_path):
         jobs = "jobs:\n  - {name: a, period: 40ms, busy: 20ms, links: [l]}\n"
@@ -137,7 +137,7 @@ class PlanJobsTest(CommandTest):
         text = self.plan(tmp_path, jobs).text("out")
         assert "a and b meet on l with all offsets" in text
         assert "Offsets do not pay" in text
-        assert "Begin the steps" not in text
+        assert "NETSUM_PHASE" not in text
 
     def test_rates_and_work(self, tmp_path):
         jobs = TWO_JOBS.replace("links: [uplink]", "links: [uplink], rate: 10G, work: 7", 1)

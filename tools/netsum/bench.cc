@@ -224,6 +224,7 @@ void BenchCommand::declare_failures() {
   add_setting(*app_, "--predict-scales", "predict_scales", values_);
   add_setting(*app_, "--link-rate", "link_rate_bps", values_);
   add_setting(*app_, "--pace", "pace_bps", values_);
+  add_setting(*app_, "--phase", "phase", values_);
 }
 
 void BenchCommand::check_together() const {

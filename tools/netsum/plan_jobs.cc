@@ -173,11 +173,13 @@ std::string report_text(const SharedLinks& shared, const plan::Interleaving& fou
     const plan::PeriodicJob& job = shared.jobs[order[rank]];
     text += fmt::format("{:<{}}  {:>9}  {:>9}  {:>8}  {:>10.4g}  {}\n", job.name, width,
                         text_of_us(job.period), text_of_us(job.busy), rank + 1, intensity(job).to_double(),
-                        worth ? text_of_us(found.offsets[order[rank]]) : "");
+                        worth ? fmt::format("NETSUM_PHASE={},{}", text_of_us(job.period),
+                                            text_of_us(found.offsets[order[rank]]))
+                              : "");
   }
   const std::string of_pairs = hints(shared);
   text += "\n" + of_pairs;
-  text += worth ? "Begin the steps of each job at its offset.\n"
+  text += worth ? "Give all ranks of a job its NETSUM_PHASE.\n"
                 : "Offsets do not pay: no score grows by more than 0.05.\n";
   return text;
 }
@@ -197,10 +199,12 @@ nlohmann::json report_json(const SharedLinks& shared, const plan::Interleaving& 
   const std::vector<size_t> order = plan::by_intensity(shared.jobs);
   for (size_t rank = 0; rank < order.size(); ++rank) {
     const plan::PeriodicJob& job = shared.jobs[order[rank]];
+    const std::string phase = text_of_us(job.period) + "," + text_of_us(found.offsets[order[rank]]);
     report["jobs"].push_back({{"name", job.name},
                               {"period_us", job.period},
                               {"busy_us", job.busy},
                               {"offset_us", found.offsets[order[rank]]},
+                              {"phase", phase},
                               {"priority", rank + 1},
                               {"intensity", intensity(job).to_double()}});
   }

@@ -1,0 +1,107 @@
+// Jobs whose steps wait for their phase (CommunicatorOptions::phase_period), through the public API.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <thread>
+
+#include "session/placed_job_testing.h"
+
+namespace netsum {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kPeriod(200);
+constexpr milliseconds kOffset(70);
+
+// How many phases there have been.
+int64_t phases() {
+  return (std::chrono::system_clock::now().time_since_epoch() - kOffset) / kPeriod;
+}
+
+class PhaseTest : public ::testing::TestWithParam<Place> {};
+INSTANTIATE_TEST_SUITE_P(Places, PhaseTest,
+                         testing::Values(Place::kShards, Place::kAggregators, Place::kTwoHosts,
+                                         Place::kFailover),
+                         place_name);
+
+TEST_P(PhaseTest, TheFirstSumComesAfterThePhase) {
+  PlacedJob job(GetParam());
+  job.edit([](CommunicatorOptions& options) {
+    options.phase_period = kPeriod;
+    options.phase_offset = kOffset;
+    options.engine_threads = 1 + options.rank % 2;
+  });
+  job.run([](Communicator& communicator) {
+    const int64_t before = phases();
+    sum_and_check(communicator, 20'000);
+    EXPECT_GT(phases(), before);
+    for (int step = 0; step < 3; ++step) {
+      std::this_thread::sleep_for(kPeriod * 3 / 5 + milliseconds(communicator.rank()));
+      sum_and_check(communicator, 10);
+      sum_and_check(communicator, 20'000);
+    }
+  });
+}
+
+TEST_P(PhaseTest, ADeadlineComesBeforeAPhase) {
+  PlacedJob job(GetParam());
+  job.edit([](CommunicatorOptions& options) {
+    options.phase_period = seconds(60);
+    // It was just now.
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    options.phase_offset = std::chrono::duration_cast<microseconds>(now - seconds(1)) %
+                           std::chrono::duration_cast<microseconds>(options.phase_period);
+  });
+  job.run([](Communicator& communicator) {
+    std::vector<float> data(1000, 1);
+    const Status status =
+        communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {.timeout = seconds(30)})
+            .wait();
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(data[999], static_cast<float>(PlacedJob::kRanks));
+  });
+}
+
+TEST(Phase, RanksThatDifferAreRefusedByName) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  std::vector<Status> ends(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      CommunicatorOptions options;
+      options.rank = rank;
+      options.world_size = 2;
+      options.job = "differ";
+      options.aggregators = {aggregator->control_address()};
+      options.connect_timeout = seconds(20);
+      options.phase_period = kPeriod;
+      options.phase_offset = rank * kOffset;
+      ends[static_cast<size_t>(rank)] = Communicator::connect(options).status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(ends[0].message() + ends[1].message(), testing::HasSubstr("phase_offset (us)"));
+}
+
+TEST(Phase, WrongValues) {
+  CommunicatorOptions options;
+  options.world_size = 1;
+  options.aggregators = {"127.0.0.1:1"};
+  const auto connect = [&](microseconds period, microseconds offset) {
+    options.phase_period = period;
+    options.phase_offset = offset;
+    return Communicator::connect(options).status().message();
+  };
+  for (const auto& [period, offset] : std::vector<std::pair<int64_t, int64_t>>{
+           {0, 5}, {999, 0}, {60'000'001, 0}, {-5000, 0}, {5000, 5000}, {5000, -1}}) {
+    EXPECT_THAT(connect(microseconds(period), microseconds(offset)),
+                testing::HasSubstr("must be a period from 1ms to 60s"))
+        << period << " " << offset;
+  }
+}
+
+}  // namespace
+}  // namespace netsum
