@@ -24,6 +24,7 @@ from netsum_bench.labs import (
     staging,
     training,
     trees,
+    turns,
 )
 from netsum_bench.runner import Case
 from netsum_bench.sparse_inputs import DENSITIES, OVERLAPS, SELECTIONS, UNITS
@@ -388,6 +389,18 @@ IN_ORDER = [
         unit="s",
         key=("rate", "what"),
         tables={"jobs": columns.JOBS},
+    ),
+    Case(
+        "two-jobs",
+        "How much slower are two jobs that share a link, and do offsets let them use it in turns?",
+        turns.turns,
+        axes(rate="100mbit", bytes=MI, steps=30, rounds=2, arm=turns.ARMS),
+        place=("rate",),
+        minutes=3,
+        known={"arm": turns.ARMS},
+        shows="step_ms",
+        key=("rate", "bytes", "arm"),
+        tables={"two-jobs": turns.table},
     ),
     Case(
         "floods",

@@ -146,6 +146,9 @@ void BenchCommand::declare_what() {
   app_->add_option("--warmup", settings_.warmup, "Iterations before the timed ones, verified but not timed")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
+  add_parsed(*app_, "--pause", settings_.pause, parse_duration_or_zero,
+             "Time that each rank sleeps before each iteration, as if it computed")
+      ->default_str("0ms");
   app_->add_option("--inflight", settings_.inflight, "Tensors submitted together in each iteration")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

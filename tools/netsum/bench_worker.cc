@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "netsum/communicator.h"
@@ -140,9 +141,10 @@ class BenchRank {
   Communicator& communicator() { return *communicator_; }
   const Totals& totals() const { return totals_; }
 
-  // One iteration: new inputs, a barrier, the timed operations, a barrier, then the check. Nothing but the operations runs
+  // One iteration: a pause, new inputs, a barrier, the timed operations, a barrier, then the check. Nothing but the operations runs
   // between the barriers, because on few cores it would delay the ranks that are not ready yet.
   Result<Json> iterate(int n) {
+    std::this_thread::sleep_for(settings_.pause);
     for (size_t i = 0; i < tensors_.size(); ++i) {
       data_.fill(communicator_->rank(), {n, static_cast<int>(i)}, tensors_[i].input.data(),
                  settings_.count());

@@ -2,6 +2,7 @@
 #ifndef NETSUM_TOOLS_NETSUM_BENCH_WORKER_H_
 #define NETSUM_TOOLS_NETSUM_BENCH_WORKER_H_
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,10 +24,11 @@ struct BenchSettings {
   ReduceOp op = ReduceOp::kSum;
   int lane_bits = 0;  // as CommunicatorOptions::lane_bits
   std::optional<CompressionOptions>
-      compression;      // of an all-reduce of float32, whose result is then the mean
-  int iterations = 10;  // timed ones
-  int warmup = 2;       // verified like the others, but not timed
-  int inflight = 1;     // tensors submitted together in each iteration
+      compression;                     // of an all-reduce of float32, whose result is then the mean
+  int iterations = 10;                 // timed ones
+  int warmup = 2;                      // verified like the others, but not timed
+  int inflight = 1;                    // tensors submitted together in each iteration
+  std::chrono::milliseconds pause{0};  // before each iteration
   BenchPattern pattern = BenchPattern::kVaried;
   uint64_t seed = 1;  // the same on every rank, so that each can recompute the others' inputs
   std::string
