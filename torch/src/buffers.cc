@@ -133,12 +133,12 @@ size_t Buffers::staged_bytes() const {
   return std::max(read, written);
 }
 
-Status Buffers::stage_in(const Patience& patience) {
+Status Buffers::stage_in(const Patience& patience, StagingPool& pool) {
   constexpr size_t kAlignment = 64;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   size_t bytes = 0;
   for (const Item& item : items_) bytes += (item.tensor.nbytes() + kAlignment - 1) / kAlignment * kAlignment;
-  if (Status status = lane_->pool->take(bytes, patience, &block_); !status.ok()) return status;
+  if (Status status = pool.take(bytes, patience, &block_); !status.ok()) return status;
   int64_t begin = 0;
   for (Item& item : items_) {
     const auto size = static_cast<int64_t>(item.tensor.nbytes());

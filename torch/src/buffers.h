@@ -78,7 +78,10 @@ class Buffers {
   // kUnsupported: the stream is being captured.
   Status leave_device(LanePtr lane);
   // device(). Makes the buffers. Waits until the input is there, or the first segment of it.
-  Status stage_in(const Patience& patience);
+  Status stage_in(const Patience& patience) { return stage_in(patience, *lane_->pool); }
+  // The same in memory of `pool`.
+  Status stage_in(const Patience& patience, StagingPool& pool);
+  const LanePtr& lane() const { return lane_; }  // after leave_device()
   // After stage_in(), until clear(); null: the buffers are not staged by segments.
   const std::shared_ptr<Segments>& segments() const { return segments_; }
   // segments(). For the operation that uses `parts`: copy_back() need not wait for its end if on_delivered() is called.

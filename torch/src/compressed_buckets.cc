@@ -1,5 +1,6 @@
 #include "torch/src/compressed_buckets.h"
 
+#include <c10/core/StreamGuard.h>
 #include <pybind11/stl.h>
 
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -36,11 +37,14 @@ std::vector<BucketPlan::Item> items_of(const std::vector<PythonItem>& given) {
   return items;
 }
 
-// The gradients as flat parts of the buffer, whatever their strides.
-std::vector<at::Tensor> flat_gradients(const at::Tensor& buffer, const std::vector<at::Tensor>& gradients) {
+constexpr const char* kWhat = "compressed gradients";
+
+// The gradients, which are parts of `buffer`, as flat parts of `memory`, whatever their strides.
+std::vector<at::Tensor> flat_gradients(const at::Tensor& buffer, const std::vector<at::Tensor>& gradients,
+                                       const at::Tensor& memory) {
   std::vector<at::Tensor> flat;
   for (const at::Tensor& gradient : gradients)
-    flat.push_back(buffer.narrow(0, gradient.storage_offset() - buffer.storage_offset(), gradient.numel()));
+    flat.push_back(memory.narrow(0, gradient.storage_offset() - buffer.storage_offset(), gradient.numel()));
   return flat;
 }
 
@@ -122,9 +126,10 @@ FuturePtr CompressedBuckets::reduce(const at::Tensor& buffer, const std::vector<
     options.reduceOp = c10d::ReduceOp::AVG;
     const auto work = group_->sparse_all_reduce(buffer, SparseMode::kAuto, 1, 0, options);
     record->call("handed");
-    return future_of({work}, buffer, [record] { record->call("done", 0, 0); });
+    return future_of({work}, buffer, nullptr, [record] { record->call("done", 0, 0); });
   }
-  const auto flat = flat_gradients(buffer, gradients);
+  const auto staged = stage(buffer);
+  const auto flat = flat_gradients(buffer, gradients, staged ? staged->memory(0) : buffer);
   const std::optional<double> scale_of_loss = scale();
   const auto record = enter(flat, scale_of_loss, &items);
   for (const BucketPlan::Item& item : items)
@@ -132,11 +137,26 @@ FuturePtr CompressedBuckets::reduce(const at::Tensor& buffer, const std::vector<
   const auto plan = plan_of(items, buffer.scalar_type());
   const auto works = plan->start(*group_, flat, *pass_, *stats_);
   record->call("handed");
-  return future_of(works, buffer, [plan, flat, record, bytes = buffer.nbytes(), stats = stats_] {
+  return future_of(works, buffer, staged, [plan, flat, record, bytes = buffer.nbytes(), stats = stats_] {
     record->call("summed");
     plan->finish(flat, *stats);
     record->call("done", bytes, plan->link_bytes());
   });
+}
+
+// Gradients of an accelerator are compressed on the host, where the memories of their tensors are. Waits for the device here, on the
+// thread of the backward pass: the operations of all buckets keep their order among the group's calls.
+std::shared_ptr<Buffers> CompressedBuckets::stage(const at::Tensor& buffer) {
+  if (!is_accelerator(buffer.device())) return nullptr;
+  const auto staged = std::make_shared<Buffers>();
+  staged->add_in_place(buffer);
+  try {
+    group_->stage(kWhat, staged.get());
+  } catch (...) {
+    pass_->fail();
+    throw;
+  }
+  return staged;
 }
 
 // A bucket of these items, and a pass with the first one.
@@ -171,18 +191,22 @@ std::shared_ptr<CompressedBuckets::Record> CompressedBuckets::enter(const std::v
 
 // A future of `buffer`: when all works have ended and finish() was called, or with what went wrong.
 FuturePtr CompressedBuckets::future_of(const BucketPlan::Works& works, const at::Tensor& buffer,
-                                       std::function<void()> finish) {
+                                       std::shared_ptr<Buffers> staged, std::function<void()> finish) {
   c10::List<FuturePtr> futures(c10::FutureType::create(c10::AnyType::get()));
   for (const auto& work : works) futures.push_back(work->getFuture());
-  const auto result = c10::make_intrusive<Future>(c10::TensorType::get());
+  std::vector<c10::Device> devices;
+  if (is_accelerator(buffer.device())) devices.push_back(buffer.device());
+  const auto result = c10::make_intrusive<Future>(c10::TensorType::get(), std::move(devices));
   const auto fail = [pass = pass_, result](std::exception_ptr error) {
     pass->ended(false);
     result->setError(std::move(error));
   };
-  const auto end = [pass = pass_, result, buffer, fail, own = decompressing_, finish = std::move(finish)] {
+  const auto end = [pass = pass_, result, buffer, staged, fail, own = decompressing_,
+                    finish = std::move(finish)] {
     try {
       const auto locked = own ? std::unique_lock(own->one_at_a_time) : std::unique_lock<std::mutex>();
       finish();
+      if (staged) ProcessGroupNetsum::return_staged(kWhat, staged.get());
     } catch (const py::error_already_set& error) {
       // As of a future's callback that is written in Python.
       fail(std::make_exception_ptr(std::runtime_error(error.what())));
@@ -192,13 +216,21 @@ FuturePtr CompressedBuckets::future_of(const BucketPlan::Works& works, const at:
       return;
     }
     pass->ended(true);
-    result->markCompleted(buffer);
+    // What waits for the future waits for the copies.
+    const c10::OptionalStreamGuard out_stream(staged ? std::optional(staged->lane()->out) : std::nullopt);
+    try {
+      result->markCompleted(buffer);
+    } catch (...) {  // the device has failed since
+      result->setErrorIfNeeded(std::current_exception());
+    }
   };
   pass_->started();
-  c10::collectAll(futures)->addCallback([fail, end, own = decompressing_](Future& all) {
+  // Nothing is decompressed of a sparse bucket, whose future is that of its streams, too.
+  const bool is_dense = buffer.layout() == at::kStrided;
+  c10::collectAll(futures)->addCallback([fail, end, is_dense, own = decompressing_](Future& all) {
     if (all.hasError())
       fail(all.exception_ptr());
-    else if (own)
+    else if (own && is_dense)
       own->threads.push(end);
     else
       end();

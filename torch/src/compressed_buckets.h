@@ -59,8 +59,10 @@ class CompressedBuckets {
   void begin(const std::vector<BucketPlan::Item>& items);
   std::shared_ptr<Record> enter(const std::vector<at::Tensor>& gradients, std::optional<double> scale,
                                 std::vector<BucketPlan::Item>* items);
+  // `staged`: the buffer's memory of the host; null: it is there itself.
   c10::intrusive_ptr<Future> future_of(const BucketPlan::Works& works, const at::Tensor& buffer,
-                                       std::function<void()> finish);
+                                       std::shared_ptr<Buffers> staged, std::function<void()> finish);
+  std::shared_ptr<Buffers> stage(const at::Tensor& buffer);
   std::shared_ptr<BucketPlan> plan_of(const std::vector<BucketPlan::Item>& items, at::ScalarType type);
   std::optional<double> scale() const;
 

@@ -37,6 +37,12 @@ class WithoutPythonLock {
   PyThreadState* saved_ = nullptr;
 };
 
+// In messages.
+std::string where(const char* what, const c10d::Backend& group) {
+  return std::string(what) + " on rank " + std::to_string(group.getRank()) + " of " +
+         std::to_string(group.getSize());
+}
+
 }  // namespace
 
 ProcessGroupNetsum::ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c10d::Backend> hosts,
@@ -152,19 +158,16 @@ void ProcessGroupNetsum::shutdown() {
 }
 
 std::shared_ptr<Communicator> ProcessGroupNetsum::require_healthy(const char* operation) {
-  const auto where = [&] {
-    return std::string(operation) + " on rank " + std::to_string(getRank()) + " of " +
-           std::to_string(getSize());
-  };
   std::unique_lock lock(mutex_);
   if (shut_down_) {
-    throw BackendError(where(), {ErrorCode::kAborted, "the process group was shut down before this call"});
+    throw BackendError(where(operation, *this),
+                       {ErrorCode::kAborted, "the process group was shut down before this call"});
   }
   auto comm = communicator_;
   lock.unlock();
   if (comm) {
     const Status status = comm->status();
-    if (!status.ok()) throw BackendError(where(), status);
+    if (!status.ok()) throw BackendError(where(operation, *this), status);
   }
   return comm;
 }
@@ -183,7 +186,7 @@ std::chrono::milliseconds ProcessGroupNetsum::timeout_or_default(std::chrono::mi
 
 void ProcessGroupNetsum::refuse_beside_ghosts(const char* operation, const std::string& why) const {
   throw BackendError(
-      std::string(operation) + " on rank " + std::to_string(getRank()) + " of " + std::to_string(getSize()),
+      where(operation, *this),
       {ErrorCode::kUnsupported,
        "this call " + why + ", but ranks " + std::to_string(real_ranks_) + " to " +
            std::to_string(getSize() - 1) +
@@ -317,6 +320,34 @@ Status ProcessGroupNetsum::leave_device(Buffers* buffers) {
     const Status status = status_of_device(*device);
     context_->fail(status);
     return status;
+  }
+}
+
+void ProcessGroupNetsum::stage(const char* what, Buffers* buffers) {
+  require_healthy(what);
+  Status status = buffers->prepare();
+  if (status.ok()) status = leave_device(buffers);
+  if (status.ok()) {
+    const auto abandoned = [this] {
+      const std::lock_guard lock(mutex_);
+      return shut_down_;
+    };
+    try {
+      status = buffers->stage_in({wait_deadline(options_->timeout), abandoned}, *buffers->lane()->gradients);
+    } catch (const std::exception&) {
+      status = status_of_device(*buffers->device());
+    }
+    // The other ranks would wait for what does not begin.
+    if (!status.ok()) context_->fail(status);
+  }
+  if (!status.ok()) throw BackendError(where(what, *this), status);
+}
+
+void ProcessGroupNetsum::return_staged(const char* what, Buffers* buffers) {
+  try {
+    buffers->copy_back();
+  } catch (const std::exception&) {
+    throw BackendError(what, status_of_device(*buffers->device()));
   }
 }
 

@@ -89,6 +89,10 @@ class ProcessGroupNetsum : public c10d::Backend {
     staging_limits_ = limits;
     if (getSize() == 1 || !communicator_) staging_limits_.segment = 0;  // nothing to overlap with
   }
+  // Copies the tensors of the buffers, which are on an accelerator and are not prepared, to the host, and waits for that. `what` is
+  // in messages. Results are what the caller leaves in the buffers, and are copied by return_staged(). Throws BackendError.
+  void stage(const char* what, Buffers* buffers);
+  static void return_staged(const char* what, Buffers* buffers);
   // The accelerators whose tensors this rank has staged, and whether in pinned memory.
   std::vector<std::pair<std::string, bool>> staged_devices() const;
   size_t staging_segment_bytes() const {

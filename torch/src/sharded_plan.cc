@@ -187,6 +187,28 @@ void bind_sharded_plan(pybind11::module_& module) {
   namespace py = pybind11;
   // (a tensor for each rank or none, elements of each part, of these used)
   using Item = std::tuple<std::vector<std::shared_ptr<Tensor>>, size_t, std::vector<size_t>>;
+  constexpr const char* kWhat = "compressed gradients";
+  py::class_<Buffers, std::shared_ptr<Buffers>>(
+      module, "Staged", "What is compressed on the host of tensors of an accelerator, and their results.")
+      .def(py::init([](ProcessGroupNetsum& group, const at::Tensor& input, const at::Tensor& output) {
+             auto staged = std::make_shared<Buffers>();
+             input.is_same(output) ? staged->add_in_place(input) : staged->add_input(input);
+             if (!input.is_same(output)) staged->add_output(output);
+             group.stage(kWhat, staged.get());
+             return staged;
+           }),
+           py::arg("group"), py::arg("input"), py::arg("output"), py::call_guard<py::gil_scoped_release>(),
+           "Waits until the input is on the host. Input and output may be one tensor.")
+      .def_property_readonly("input", [](const Buffers& staged) { return staged.memory(0); })
+      .def_property_readonly("output", [](const Buffers& staged) { return staged.memory(staged.size() - 1); })
+      .def(
+          "copy_back",
+          [](Buffers& staged) {
+            ProcessGroupNetsum::return_staged(kWhat, &staged);
+            staged.arrival().block_current_stream();
+          },
+          py::call_guard<py::gil_scoped_release>(),
+          "Copies the output to the accelerator, where the current stream waits for it.");
   py::class_<ShardedPlan, std::shared_ptr<ShardedPlan>>(module, "ShardedPlan")
       .def(py::init([](const std::vector<Item>& given, at::ScalarType type, int rank, int ranks) {
              std::vector<ShardedPlan::Item> items;

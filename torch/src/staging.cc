@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
@@ -85,21 +86,13 @@ at::Tensor StagingPool::allocate(size_t bytes) {
   try {
     return at::empty({size}, options.pinned_memory(true));
   } catch (const c10::Error& error) {
-    {
-      const std::lock_guard lock(mutex_);
-      pageable_ = true;
-    }
-    log(LogLevel::kWarning,
-        std::string("tensors of the accelerator are staged in pageable memory, which is slower, because no "
-                    "more memory can be pinned: ") +
-            error.what_without_backtrace());
+    if (!pageable_->exchange(true))
+      log(LogLevel::kWarning,
+          std::string("tensors of the accelerator are staged in pageable memory, which is slower, because no "
+                      "more memory can be pinned: ") +
+              error.what_without_backtrace());
     return at::empty({size}, options);
   }
-}
-
-bool StagingPool::is_pinned() const {
-  const std::lock_guard lock(mutex_);
-  return !pageable_;
 }
 
 // With the lock. The smallest free block that fits, unless it is much larger.
@@ -161,12 +154,13 @@ void StagingPool::give_back(at::Tensor memory, std::vector<EventPtr> events) {
 
 // --- Devices ----------------------------------------------------------------------------------------------------
 
-Lane::Lane(const c10::Device& of, const Limits& limits)
+Lane::Lane(const c10::Device& of, const Limits& limits, std::shared_ptr<std::atomic<bool>> pageable)
     : device(of),
       guard(of.type()),
       in(guard.getStreamFromGlobalPool(of, /*isHighPriority=*/true)),
       out(guard.getStreamFromGlobalPool(of, /*isHighPriority=*/true)),
-      pool(std::make_shared<StagingPool>(limits.pool)),
+      pool(std::make_shared<StagingPool>(limits.pool, pageable)),
+      gradients(std::make_shared<StagingPool>(std::numeric_limits<size_t>::max(), pageable)),
       segment(limits.segment) {}
 
 void Arrival::block_current_stream() const {

@@ -8,6 +8,7 @@
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -46,7 +47,9 @@ Status wait_for(const c10::Event& event, const c10::Device& device, const Patien
 // only while no other call has any.
 class StagingPool : public std::enable_shared_from_this<StagingPool> {
  public:
-  explicit StagingPool(size_t limit) : limit_(limit) {}
+  // `pageable`: of all pools of a device; set when no more memory can be pinned.
+  StagingPool(size_t limit, std::shared_ptr<std::atomic<bool>> pageable)
+      : limit_(limit), pageable_(std::move(pageable)) {}
 
   // Gives the memory back when it is destroyed. It is used again when the events have passed. Any thread.
   class Block {
@@ -73,7 +76,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   // May wait for earlier calls to end.
   Status take(size_t bytes, const Patience& patience, std::shared_ptr<Block>* block);
 
-  bool is_pinned() const;
+  bool is_pinned() const { return !*pageable_; }
 
  private:
   struct Free {
@@ -86,11 +89,11 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   at::Tensor allocate(size_t bytes);
 
   const size_t limit_;
-  mutable std::mutex mutex_;
+  const std::shared_ptr<std::atomic<bool>> pageable_;
+  std::mutex mutex_;
   std::condition_variable given_back_;
   std::vector<Free> free_;
   size_t total_ = 0;  // bytes that have been allocated
-  bool pageable_ = false;
 };
 
 // What a group has for one device.
@@ -101,12 +104,15 @@ struct Lane {
     size_t segment = 0;  // 0: tensors are staged as a whole
   };
 
-  Lane(const c10::Device& device, const Limits& limits);
+  Lane(const c10::Device& device, const Limits& limits,
+       std::shared_ptr<std::atomic<bool>> pageable = std::make_shared<std::atomic<bool>>(false));
 
   const c10::Device device;
   const c10::impl::VirtualGuardImpl guard;
   const c10::Stream in, out;  // of copies to and from the host
   const std::shared_ptr<StagingPool> pool;
+  // Of gradients that are compressed on the host, without a limit: calls that wait for memory of `pool` may be before theirs.
+  const std::shared_ptr<StagingPool> gradients;
   const size_t segment;  // Limits
 };
 using LanePtr = std::shared_ptr<Lane>;

@@ -73,11 +73,6 @@ class Compression:
                     continue
                 owner = modules[name.rpartition(".")[0]]
                 compression = _choose(name, parameter, owner, rules, default, made, min_elements)
-                if compression is not None and parameter.device.type not in ("cpu", "meta"):
-                    raise ValueError(
-                        f"compression: {name} is on {parameter.device}, and netsum compresses tensors of the CPU: leave "
-                        "compress() out, or exclude the parameter with a rule of 'none'"
-                    )
                 entry = self._entry(ids.of([parameter])[0], name, parameter, compression)
                 if entry is not None:
                     self._parameters.append(entry)

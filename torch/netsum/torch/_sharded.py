@@ -77,6 +77,17 @@ class _OfFsdp(_compress.Compression):
             entry.follow_scale(scale)
         return entries
 
+    def _staged(self, input, output):
+        """Returns `input` and `output` as tensors of the host, and a function that copies the output back."""
+        if input.device.type == "cpu":
+            return input, output, lambda: None
+        try:
+            staged = _C.Staged(_group.backend_of(self._group), input, output)
+        except BaseException:
+            self._pass.fail()
+            raise
+        return staged.input, staged.output, staged.copy_back
+
     def _known_entry(self, parameter):
         entry = self._known.get(parameter)
         if entry is None:
@@ -139,13 +150,16 @@ class _ReduceScatter:
         ranks = group.size()
         entries = state._reduced(param_group, gradients.numel(), ranks)
         plan = state._plan(entries, gradients.dtype)
+        gradients, output, copy_back = state._staged(gradients, output)
         works = plan.start(_group.backend_of(group), gradients, state._pass, state._stats)
-        return _Reduction(works, state._pass, lambda: self._finish(plan, output, _factor(op, ranks, param_group)))
+        factor = _factor(op, ranks, param_group)
+        return _Reduction(works, state._pass, lambda: self._finish(plan, output, factor, copy_back))
 
-    def _finish(self, plan, output, factor):
+    def _finish(self, plan, output, factor, copy_back):
         plan.finish(output, self._state._stats)
         if factor != 1:
             output.mul_(factor)
+        copy_back()
 
 
 def _factor(op, ranks, param_group):
@@ -223,10 +237,16 @@ class _AllReduce:
                 "set_requires_gradient_sync(False)"
             )
         entries = state._reduced(param_group, gradients.numel(), 1)
-        slices = gradients.split([entry.padded_count for entry in entries])
         plan = state._plan(entries, gradients.dtype)
+        gradients, _, copy_back = state._staged(gradients, gradients)
+        slices = gradients.split([entry.padded_count for entry in entries])
         works = plan.start(_group.backend_of(state._group), slices, state._pass, state._stats)
-        _Reduction(works, state._pass, lambda: plan.finish(slices, state._stats)).wait()
+
+        def finish():
+            plan.finish(slices, state._stats)
+            copy_back()
+
+        _Reduction(works, state._pass, finish).wait()
 
 
 class _OneShard(_compress._Parameter):
