@@ -1,15 +1,19 @@
 """examples/training/hsdp.py: another backend within hosts, netsum between them. Here ranks 0 and 1 are a host, 2 and 3 another."""
 
 import pathlib
+import re
 import runpy
 
+import pytest
 import ranks
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
 
-EXAMPLE = runpy.run_path(str(pathlib.Path(__file__).resolve().parents[2] / "examples/training/hsdp.py"))
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "examples/training/hsdp.py"
+EXAMPLE = runpy.run_path(str(SCRIPT))
+ARGUMENTS = ("--per-host", "2", "--device", "cpu", "--steps", "20")
 
 
 def losses(rank, wrap):
@@ -40,3 +44,25 @@ def test_hosts_are_joined_by_netsum():
         assert plain[-1] < plain[0]
         torch.testing.assert_close(sharded, plain)
         torch.testing.assert_close(by_hook, plain)
+
+
+def check_output(text):
+    first, last = map(float, re.search(r"loss ([0-9.]+) -> ([0-9.]+)", text).groups())
+    assert last < first
+    assert "between hosts: summed by 2 embedded shards" in text
+
+
+def test_the_program():
+    text = SCRIPT.read_text(encoding="utf-8")
+    with ranks.Scripts() as scripts:
+        ended = scripts.run_ranks(*[text] * 4, arguments=ARGUMENTS)
+    assert [one.returncode for one in ended] == [0] * 4, ended
+    check_output(ended[0].stdout)
+
+
+@pytest.mark.soak
+def test_the_program_by_torchrun():
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "4")
+    ended = ranks.run_script(SCRIPT.read_text(encoding="utf-8"), *ARGUMENTS, launcher=launcher)
+    assert ended.returncode == 0, ended.stderr
+    check_output(ended.stdout)
