@@ -2,6 +2,7 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/SparseTensorUtils.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/StreamGuard.h>
 
@@ -116,6 +117,7 @@ Status Buffers::leave_device(LanePtr lane) {
     return {ErrorCode::kUnsupported, "the current stream of " + device_->str() +
                                          " is being captured into a graph, which cannot have what the "
                                          "network does: leave the call out of the capture"};
+  caller_ = current;
   ready_ = record_event(current);
   // The copies back are still to come when the caller and this call have let go of the results.
   for (const Item& item : items_)
@@ -207,6 +209,21 @@ void Buffers::copy_back() {
   }
   if (lane_) note_arrival();
   if (last_step_) last_step_();
+}
+
+void Buffers::return_sparse(const at::Tensor& tensor, const at::Tensor& indices,
+                            const at::Tensor& values) const {
+  const c10::StreamGuard out_stream(lane_->out);
+  const auto on_device = [&](const at::Tensor& part) {
+    at::Tensor copy = at::empty_like(part, part.options().device(*device_), at::MemoryFormat::Contiguous);
+    copy.copy_(part, /*non_blocking=*/true);
+    // It was allocated for the stream of the copies, and the caller frees it in another one.
+    if (copy.nbytes() > 0) lane_->guard.recordDataPtrOnStream(copy.storage().data_ptr(), *caller_);
+    return copy;
+  };
+  at::SparseTensorImpl* const impl = at::sparse::get_sparse_impl(tensor);
+  impl->set_indices_and_values_unsafe(on_device(indices), on_device(values));
+  impl->set_coalesced(true);
 }
 
 void Buffers::give_up() {

@@ -104,6 +104,10 @@ class Buffers {
   // The first tensor, undefined if there is none.
   at::Tensor first() const { return items_.empty() ? at::Tensor() : items_.front().tensor; }
 
+  // device(). Makes `tensor`, a sparse one on the device, of these indices and values on the host. To be called in a step of
+  // copy_back(), or before it.
+  void return_sparse(const at::Tensor& tensor, const at::Tensor& indices, const at::Tensor& values) const;
+
   bool must_copy_back() const { return must_copy_back_; }
   void copy_back();
   // Copies the results below `delivered` back, of an operation that has watermarks().
@@ -151,6 +155,7 @@ class Buffers {
   std::optional<c10::Device> device_;
   std::optional<double> factor_;
   LanePtr lane_;
+  std::optional<c10::Stream> caller_;  // the current stream at leave_device()
   EventPtr ready_;
   std::shared_ptr<StagingPool::Block> block_;
   bool segments_allowed_ = false;

@@ -1,5 +1,6 @@
 #include "torch/src/future.h"
 
+#include <ATen/native/SparseTensorUtils.h>
 #include <c10/util/Exception.h>
 
 #include <mutex>
@@ -95,8 +96,20 @@ FuturePtr new_future(const TensorLists& results, const std::optional<c10::Device
 std::function<void()> complete(const FuturePtr& future, const TensorLists& results, const Arrival& arrival) {
   std::vector<Future::WeakStorage> storages;
   if (arrival.lane()) {
-    for (const auto& list : results)
-      for (const at::Tensor& tensor : list) storages.push_back(tensor.storage().getWeakStorageImpl());
+    const auto add = [&storages](const at::Tensor& part) {
+      storages.push_back(part.storage().getWeakStorageImpl());
+    };
+    for (const auto& list : results) {
+      for (const at::Tensor& tensor : list) {
+        if (!tensor.is_sparse()) {
+          add(tensor);
+          continue;
+        }
+        const at::SparseTensorImpl* const parts = at::sparse::get_sparse_impl(tensor);
+        add(parts->indices());
+        add(parts->values());
+      }
+    }
   }
   c10::IValue value = results.size() > 1
                           ? c10::IValue(results)

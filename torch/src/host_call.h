@@ -30,6 +30,7 @@ struct HostCall {
   std::function<void(const Buffers& buffers)> unpack;
   bool is_point_to_point = false;
   bool equal_sizes = true;  // of the first tensor, on all ranks
+  bool is_sparse = false;   // the buffers are indices and values
 };
 
 }  // namespace netsum::torch_backend

@@ -1,6 +1,7 @@
 // The calls of ProcessGroupNetsum that Gloo runs. All go through run_on_hosts(): Gloo gets contiguous memory whose sizes have
 // been checked, and never the caller's tensors if these are not contiguous or overlap.
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -165,10 +166,11 @@ WorkPtr ProcessGroupNetsum::run_on_hosts(const Call& call, HostCall hosted) {
   count_host_call(call.name);
   const CallId id{.call = call, .sequence = sequence_, .rank = getRank(), .world_size = getSize()};
   note_host_call(call, hosted);
-  const CallText text{.name = call.name,
-                      .first = hosted.buffers.size() > 0 ? hosted.buffers.tensor(0) : at::Tensor(),
-                      .equal_sizes = hosted.equal_sizes,
-                      .operator_name = hosted.op};
+  const CallText text{
+      .name = call.name,
+      .first = hosted.buffers.size() > 0 && !hosted.is_sparse ? hosted.buffers.tensor(0) : at::Tensor(),
+      .equal_sizes = hosted.equal_sizes,
+      .operator_name = hosted.op};
   const std::string call_text = text.to_string();
   const uint64_t bytes = hosted.buffers.total_bytes();
   auto work = c10::make_intrusive<HostWork>(id, context_, tensors, std::move(hosted.buffers),
@@ -379,16 +381,36 @@ WorkPtr ProcessGroupNetsum::all_reduce_sparse_on_hosts(const Call& call, const T
         "tensor.to_dense(), or a tensor of another type");
   if (communicator()) hosted.reason = "the network does not reduce such sparse tensors";
   hosted.results = {tensors};
-  hosted.start = [tensors, opts](c10d::Backend& gloo, const Buffers&) -> WorkPtr {
-    Tensors sparse = tensors;
-    return gloo.allreduce(sparse, opts);
+  hosted.is_sparse = true;
+  const at::Tensor& tensor = tensors[0];
+  if (tensor.device().is_cpu()) {
+    hosted.start = [tensors, opts](c10d::Backend& gloo, const Buffers&) -> WorkPtr {
+      Tensors sparse = tensors;
+      return gloo.allreduce(sparse, opts);
+    };
+    return run_on_hosts(call, std::move(hosted));
+  }
+  add_parts(tensor, &hosted.buffers);
+  hosted.buffers.add_first_step([] {});  // what unpack() copies must have come
+  const auto on_host = std::make_shared<Tensors>();
+  hosted.start = [tensor, opts, on_host](c10d::Backend& gloo, const Buffers& buffers) -> WorkPtr {
+    const auto options = at::TensorOptions(tensor.scalar_type());
+    // Copies: what Gloo returns may share their memory.
+    *on_host = {at::_sparse_coo_tensor_unsafe(buffers.memory(0).clone(), buffers.memory(1).clone(),
+                                              tensor.sizes(), options)};
+    return gloo.allreduce(*on_host, opts);
+  };
+  hosted.unpack = [tensor, on_host](const Buffers& buffers) {
+    const at::Tensor sum = on_host->front().coalesce();
+    buffers.return_sparse(tensor, sum._indices(), sum._values());
   };
   return run_on_hosts(call, std::move(hosted));
 }
 
 WorkPtr ProcessGroupNetsum::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  TORCH_CHECK_VALUE(is_sparse_on_cpu(tensors), "netsum ", kAllReduceSparse.name,
-                    ": one sparse tensor is required");
+  TORCH_CHECK_VALUE(is_sparse(tensors), "netsum ", kAllReduceSparse.name, ": one sparse tensor is required");
+  // PyTorch calls this of sparse tensors of an accelerator.
+  if (!tensors[0].device().is_cpu()) return allreduce(tensors, opts);
   return all_reduce_sparse_on_hosts(kAllReduceSparse, tensors, opts);
 }
 

@@ -46,11 +46,14 @@ struct GroupOptions : c10d::Backend::Options {
   int threads = 2;
 };
 
-// A single sparse tensor (COO).
-bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors);
+// A single sparse tensor (COO), of the CPU or of an accelerator.
+bool is_sparse(const std::vector<at::Tensor>& tensors);
+
+// Adds the indices of a sparse tensor, and its values.
+void add_parts(const at::Tensor& tensor, Buffers* buffers);
 
 // Collectives of dense tensors use the communicator: those that move tensors for every element type, those that reduce
-// for the types and operators of network_reduction(). So do all-reduces of sparse CPU tensors of such types. All other
+// for the types and operators of network_reduction(). So do all-reduces of sparse tensors of such types. All other
 // operations use `hosts`, a backend that runs on the hosts only (Gloo). The choice depends only on properties that are the
 // same on all ranks: collective, element type, layout, operator. It does not depend on the device: tensors of an accelerator are
 // staged (buffers.h).

@@ -88,7 +88,7 @@ Tensors joined(Tensors first, const Tensors& second) {
 
 WorkPtr ProcessGroupNetsum::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const auto comm = require_healthy(kAllReduce.name);
-  if (is_sparse_on_cpu(tensors)) {
+  if (is_sparse(tensors)) {
     return comm ? all_reduce_rows(comm, tensors[0], opts)
                 : all_reduce_sparse_on_hosts(kAllReduce, tensors, opts);
   }

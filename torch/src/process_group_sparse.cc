@@ -1,5 +1,6 @@
 // The sparse all-reduces of ProcessGroupNetsum.
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/SparseTensorUtils.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
@@ -40,13 +41,22 @@ std::optional<NetworkReduction> rows_reduction(at::ScalarType type, const c10d::
   return reduction;
 }
 
+// Of every device: PyTorch's functions are not there for all.
+at::Tensor indices_of(const at::Tensor& tensor) {
+  return at::sparse::get_sparse_impl(tensor)->indices();
+}
+at::Tensor values_of(const at::Tensor& tensor) {
+  return at::sparse::get_sparse_impl(tensor)->values().detach();
+}
+
 // A sparse tensor as the rows of a table, and what becomes of the result.
 class Rows {
  public:
-  explicit Rows(const at::Tensor& tensor) : tensor_(tensor) {
+  explicit Rows(const at::Tensor& tensor)
+      : tensor_(tensor), dimensions_(at::sparse::get_sparse_impl(tensor)->sparse_dim()) {
     const auto sizes = tensor.sizes();
-    for (int64_t d = 0; d < tensor.sparse_dim(); ++d) rows_ = product(rows_, sizes[d]);
-    row_sizes_.assign(sizes.begin() + tensor.sparse_dim(), sizes.end());
+    for (int64_t d = 0; d < dimensions_; ++d) rows_ = product(rows_, sizes[d]);
+    row_sizes_.assign(sizes.begin() + dimensions_, sizes.end());
     for (const int64_t size : row_sizes_) row_elements_ = product(row_elements_, size);
     if (tensor.scalar_type() == at::kComplexFloat) row_elements_ *= 2;
   }
@@ -54,17 +64,17 @@ class Rows {
   // Whether a table can hold them. Depends on the shape alone.
   bool fit() const { return rows_ <= kMost && row_elements_ > 0 && row_elements_ <= kMost; }
 
-  // fit(). Numbers the rows through all sparse dimensions. The values are multiplied by `factor`, if there is one.
-  CooView view(std::optional<double> factor) {
+  // fit(). Numbers the rows through all sparse dimensions. `indices` and `values` are those of the tensor, on the host. The values are
+  // multiplied by `factor`, if there is one.
+  CooView view(const at::Tensor& indices, at::Tensor values, std::optional<double> factor) {
     at::AutoDispatchBelowADInplaceOrView no_autograd;
-    at::Tensor values = tensor_._values();
     if (tensor_.scalar_type() == at::kComplexFloat) values = at::view_as_real(values.resolve_conj());
     values = values.to(reduced_type(tensor_.scalar_type()));
     if (factor) values = values.mul(*factor);
     values_ = values.contiguous();
-    indices_ = tensor_._indices().contiguous();
+    indices_ = indices.contiguous();
     const auto count = static_cast<size_t>(indices_.size(1));
-    if (tensor_.sparse_dim() != 1) flatten(count);
+    if (dimensions_ != 1) flatten(count);
     return {.indices = indices_.const_data_ptr<int64_t>(),
             .values = values_.const_data_ptr(),
             .count = count,
@@ -80,8 +90,8 @@ class Rows {
             .values = result_values_.mutable_data_ptr()};
   }
 
-  // Replaces the tensor's indices and values.
-  void store_result() {
+  // Replaces the tensor's indices and values. `buffers`: of the call.
+  void store_result(const Buffers& buffers) {
     at::AutoDispatchBelowADInplaceOrView no_autograd;
     const int64_t count = result_indices_.size(0);
     std::vector<int64_t> sizes = {count};
@@ -90,6 +100,7 @@ class Rows {
     if (is_complex) sizes.push_back(2);
     at::Tensor values = result_values_.view(sizes);
     values = is_complex ? at::view_as_complex(values) : values.to(tensor_.scalar_type());
+    if (buffers.device()) return buffers.return_sparse(tensor_, unflatten(count), values);
     tensor_.copy_(at::_sparse_coo_tensor_unsafe(unflatten(count), values, tensor_.sizes(), tensor_.options(),
                                                 /*is_coalesced=*/true));
   }
@@ -109,7 +120,7 @@ class Rows {
     auto* const to = flat.mutable_data_ptr<int64_t>();
     for (size_t i = 0; i < count; ++i) {
       int64_t index = 0;
-      for (int64_t d = 0; d < tensor_.sparse_dim(); ++d) {
+      for (int64_t d = 0; d < dimensions_; ++d) {
         const int64_t coordinate = from[static_cast<size_t>(d) * count + i];
         const bool exists = coordinate >= 0 && coordinate < tensor_.size(d) && index >= 0;
         index = exists ? index * tensor_.size(d) + coordinate : -1;  // which the library refuses
@@ -120,14 +131,13 @@ class Rows {
   }
 
   at::Tensor unflatten(int64_t count) const {
-    const int64_t dimensions = tensor_.sparse_dim();
-    if (dimensions == 1) return result_indices_.unsqueeze(0);
-    at::Tensor indices = at::empty({dimensions, count}, at::kLong);
+    if (dimensions_ == 1) return result_indices_.unsqueeze(0);
+    at::Tensor indices = at::empty({dimensions_, count}, at::kLong);
     auto* const to = indices.mutable_data_ptr<int64_t>();
     const auto* const from = result_indices_.const_data_ptr<int64_t>();
     for (int64_t i = 0; i < count; ++i) {
       int64_t rest = from[i];
-      for (int64_t d = dimensions - 1; d >= 0; --d) {
+      for (int64_t d = dimensions_ - 1; d >= 0; --d) {
         to[d * count + i] = rest % tensor_.size(d);
         rest /= tensor_.size(d);
       }
@@ -136,6 +146,7 @@ class Rows {
   }
 
   at::Tensor tensor_;
+  int64_t dimensions_;  // the sparse ones
   int64_t rows_ = 1;
   int64_t row_elements_ = 1;
   std::vector<int64_t> row_sizes_;
@@ -145,8 +156,14 @@ class Rows {
 
 }  // namespace
 
-bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors) {
-  return tensors.size() == 1 && tensors[0].layout() == at::kSparse && tensors[0].device().is_cpu();
+bool is_sparse(const std::vector<at::Tensor>& tensors) {
+  return tensors.size() == 1 && tensors[0].layout() == at::kSparse &&
+         (tensors[0].device().is_cpu() || is_accelerator(tensors[0].device()));
+}
+
+void add_parts(const at::Tensor& tensor, Buffers* buffers) {
+  buffers->add_input(indices_of(tensor));
+  buffers->add_input(values_of(tensor));
 }
 
 WorkPtr ProcessGroupNetsum::all_reduce_rows(const CommunicatorPtr& communicator, at::Tensor& tensor,
@@ -162,15 +179,25 @@ WorkPtr ProcessGroupNetsum::all_reduce_rows(const CommunicatorPtr& communicator,
   if (!reduction || !rows->fit()) {
     return all_reduce_sparse_on_hosts(kSparseAllReduce, {tensor}, opts);
   }
-  Buffers buffers;
-  buffers.set_last_step([rows] { rows->store_result(); });
-  auto work = begin(kSparseAllReduce, std::move(buffers), {{tensor}}, {tensor});
+  const at::Tensor indices = indices_of(tensor), values = values_of(tensor);
+  const bool is_staged = !tensor.device().is_cpu();
+  Buffers prepared;
+  if (is_staged) add_parts(tensor, &prepared);
+  auto work = begin(kSparseAllReduce, std::move(prepared), {{tensor}}, {tensor});
+  Buffers& buffers = work->buffers();
+  const auto store_result = [rows, &buffers] { rows->store_result(buffers); };
+  is_staged ? buffers.add_first_step(store_result) : buffers.set_last_step(store_result);
   const SparseOptions options{.type = reduction->options.type,
                               .op = reduction->options.op,
                               .timeout = timeout_or_default(opts.timeout)};
-  const CooView view = rows->view(reduction->factor);
+  // Before the caller goes on: it may write to a tensor of the CPU.
+  CooView on_host;
+  if (!is_staged) on_host = rows->view(indices, values, reduction->factor);
   return submit(std::move(work), options.timeout,
-                [=, this, recorded = reduction->options](CollectiveWork& call) {
+                [=, this, recorded = reduction->options, factor = reduction->factor](CollectiveWork& call) {
+                  const CooView view =
+                      is_staged ? rows->view(call.buffers().memory(0), call.buffers().memory(1), factor)
+                                : on_host;
                   const TensorView own{.count = view.count * view.row_elements};
                   record(call, program::Collective::kSparseAllReduce, {&own, 1}, recorded);
                   return std::vector<Work>{netsum::sparse_all_reduce(

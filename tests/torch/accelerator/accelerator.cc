@@ -7,9 +7,17 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/ops/_coalesced_native.h>
+#include <ATen/ops/_indices_native.h>
+#include <ATen/ops/_nnz_native.h>
+#include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors_native.h>
+#include <ATen/ops/_values_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/dense_dim_native.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/is_coalesced_native.h>
 #include <ATen/ops/set_native.h>
+#include <ATen/ops/sparse_dim_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/utils/pybind.h>
@@ -259,6 +267,18 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mul_.Tensor", &mul);
   m.impl("div_.Tensor", &div);
   m.impl("record_stream", &record);
+}
+
+// Tensors of indices and values on the device.
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  m.impl("_sparse_coo_tensor_with_dims_and_tensors", &at::native::new_with_dims_and_tensor_sparse_symint);
+  m.impl("_indices", &at::native::_indices_sparse);
+  m.impl("_values", &at::native::_values_sparse);
+  m.impl("_nnz", &at::native::_nnz_sparse);
+  m.impl("is_coalesced", &at::native::is_coalesced_sparse);
+  m.impl("_coalesced_", &at::native::_coalesced_sparse_);
+  m.impl("sparse_dim", &at::native::sparse_dim_sparse);
+  m.impl("dense_dim", &at::native::dense_dim_sparse);
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
