@@ -1,8 +1,11 @@
 """netsum doctor: what it finds, and that it says what to change."""
 
 import json
+import os
+import pathlib
 import re
 import socket
+import sys
 
 import pytest
 from harness import NETSUM, CommandTest
@@ -30,6 +33,7 @@ class DoctorTest(CommandTest):
             "clock synchronisation",
             "interface lo",
             "open files",
+            "locked memory",
         ):
             assert subject in findings
         for finding in findings.values():
@@ -53,6 +57,37 @@ class DoctorTest(CommandTest):
         command = self.run_command("doctor")
         assert command.status == 0
         assert re.search(r"(?m)^(ok|warn) +kernel: Linux", command.text("out"))
+
+    def devices(self, script, status=0):
+        """The findings with an interpreter that runs `script` in place of netsum's package."""
+        python = self.write_file(f"#!/bin/sh\n{script}\n")
+        os.chmod(python, 0o755)
+        return self.doctor("--devices", "--python", python, status=status)
+
+    def test_devices(self):
+        lines = json.dumps([{"grade": "ok", "subject": "cuda:0", "found": "a GPU", "advice": ""}])
+        assert self.devices(f"test \"$*\" = '-m netsum._doctor' && echo '{lines}'")["cuda:0"]["grade"] == "ok"
+
+    @pytest.mark.parametrize(
+        ("script", "found"),
+        [
+            ("echo no JSON", "parse error"),
+            ("echo Traceback >&2; echo 'No module named netsum' >&2; exit 1", "exit status 1: No module named netsum"),
+            ("kill -9 $$", "signal 9"),
+        ],
+    )
+    def test_an_interpreter_without_the_package(self, script, found):
+        finding = self.devices(script, status=1)["devices"]
+        assert found in finding["found"]
+        assert "--python" in finding["advice"]
+
+    def test_devices_without_pytorch(self):
+        """Of the package's sources, by an interpreter that has nothing else."""
+        package = pathlib.Path(__file__).resolve().parents[2] / "torch"
+        finding = self.devices(f'PYTHONPATH={package} exec {sys._base_executable} -S "$@"')["PyTorch"]
+        assert finding["grade"] == "warn"
+        assert "not installed for" in finding["found"]
+        assert "netsum doctor --devices --python" in finding["advice"]
 
     def test_an_aggregator(self):
         address = self.start_aggregator().address

@@ -24,6 +24,7 @@ using std::chrono::milliseconds;
 constexpr char kExamples[] =
     "Examples:\n"
     "  netsum doctor                                   this machine\n"
+    "  netsum doctor --devices                         and accelerators, as PyTorch sees them\n"
     "  netsum doctor --aggregator 10.0.0.9:5151        and the path to an aggregator\n"
     "  netsum doctor --aggregator 10.0.0.9:5151 --mtu 9000 --json\n"
     "  netsum doctor --aggregator 10.0.0.9:5151 --verify both\n"
@@ -75,6 +76,8 @@ class DoctorCommand : public Subcommand {
   std::string serve_rates_;
   RatesCheck rates_;
   bool faults_ = false;
+  bool devices_ = false;
+  std::string python_;
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TlsFlags tls_;
   bool json_ = false;
@@ -94,6 +97,10 @@ DoctorCommand::DoctorCommand(CLI::App& root) {
           "Instead: which links or ranks of the jobs at --aggregator are at fault, and what to look at")
       ->excludes("--serve")
       ->excludes("--peer");
+  CLI::Option* devices = app_->add_flag(
+      "--devices", devices_, "Also check the accelerators that PyTorch sees, and how their tensors travel");
+  app_->add_option("--python", python_, "The interpreter that has PyTorch (the one beside this command)")
+      ->needs(devices);
   declare_rates();
   add_parsed(*app_, "--serve-for", serve_for_, parse_duration, "How long --serve and --serve-rates run")
       ->default_str("10m");
@@ -235,6 +242,8 @@ int DoctorCommand::run() {
     throw UsageError("--faults: --aggregator host:port is needed, or the variable NETSUM_AGGREGATOR");
   std::vector<Finding> findings;
   if (!faults_) findings = check_machine();
+  if (devices_)
+    for (Finding& finding : check_devices(python_)) findings.push_back(std::move(finding));
   std::vector<std::string> addresses = aggregators_;
   addresses.insert(addresses.end(), peers_.begin(), peers_.end());
   for (const std::string& address : addresses) {

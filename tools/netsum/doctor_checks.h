@@ -24,6 +24,10 @@ struct Finding {
 // Checks of this machine; nothing is sent, nothing is changed.
 std::vector<Finding> check_machine();
 
+// What PyTorch, run by this interpreter, sees of accelerators, and how their tensors would be staged. Empty: the interpreter beside the
+// command, or else that of PATH.
+std::vector<Finding> check_devices(const std::string& python);
+
 struct GroupCheck {
   std::string address;  // control address of an aggregator, or of a `netsum doctor --serve`
   std::string aggregator_token;

@@ -157,6 +157,15 @@ Finding check_open_files() {
   return finding;
 }
 
+// Drivers of accelerators may pin memory beyond it, so it is nothing to warn of.
+Finding check_locked_memory() {
+  rlimit limit{};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  const std::string found =
+      limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur >> 10) + " KiB";
+  return {Grade::kOk, "locked memory", "limit " + found, ""};
+}
+
 }  // namespace
 
 std::vector<Finding> check_machine() {
@@ -173,6 +182,7 @@ std::vector<Finding> check_machine() {
                                    check_clock_sync()};
   for (Finding& finding : check_interfaces()) findings.push_back(std::move(finding));
   findings.push_back(check_open_files());
+  findings.push_back(check_locked_memory());
   return findings;
 }
 

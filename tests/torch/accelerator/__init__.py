@@ -48,7 +48,7 @@ def _device_module():
     module = types.ModuleType(f"torch.{NAME}")
     module.is_available = lambda: True
     module.is_initialized = lambda: True
-    module.device_count = torch.accelerator.device_count
+    module.device_count = lambda: 2  # as device.h; torch.accelerator asks this module
     module.current_device = torch.accelerator.current_device_index
     module.set_device = torch.accelerator.set_device_index
     module.current_stream = torch.accelerator.current_stream
