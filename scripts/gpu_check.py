@@ -30,6 +30,7 @@ OVER_LOOPBACK = {"NETSUM_SHARED_MEMORY": "0"}
 SECTIONS = {
     "collectives": ("netsum", OVER_LOOPBACK),
     "training": ("netsum", OVER_LOOPBACK),
+    "sparse and compressed": ("netsum", OVER_LOOPBACK),
     "rates: netsum, CPU tensors": ("netsum", OVER_LOOPBACK),
     "rates: netsum, segments": ("netsum", OVER_LOOPBACK),
     "rates: netsum, whole tensors": ("netsum", {**OVER_LOOPBACK, "NETSUM_STAGING_SEGMENT_KIB": "0"}),
@@ -142,6 +143,50 @@ def training(torch, dist, rank, device):
     return {"DDP": staged, "FSDP2": sharded}
 
 
+def sparse_and_compressed(torch, dist, rank, device):
+    """All-reduces of sparse tensors, and compressed gradients of DistributedDataParallel: the bits of tensors of the CPU."""
+    import netsum.torch
+
+    def summed(where, call):
+        generator = torch.Generator().manual_seed(rank)
+        indices = torch.randint(0, 1000, (2, 500), generator=generator)
+        numbers = torch.randn(500, 8, generator=generator)
+        tensor = torch.sparse_coo_tensor(indices.to(where), numbers.to(where), (1000, 1000, 8))
+        call(tensor)
+        return [tensor._indices().cpu(), tensor._values().cpu()]
+
+    def averaged(where, method):
+        class Times(torch.nn.Module):  # the gradient is its input
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.zeros(512, 512))
+
+            def forward(self, gradient):
+                return self.weight * gradient
+
+        model = Times()
+        wrapped = torch.nn.parallel.DistributedDataParallel(model.to(where))
+        netsum.torch.compress(wrapped, method)
+        found = []
+        for step in range(3):
+            gradient = torch.randn(512, 512, generator=torch.Generator().manual_seed(10 * step + rank))
+            model.zero_grad()
+            wrapped(gradient.to(where)).sum().backward()
+            found.append(model.weight.grad.cpu())
+        return found
+
+    calls = {"sparse_all_reduce": (summed, netsum.torch.sparse_all_reduce)}
+    if torch.device(device).type == "cuda":  # PyTorch passes on no other sparse tensors
+        calls["all_reduce of a sparse tensor"] = (summed, dist.all_reduce)
+    for method in ("bf16", "int8", "topk"):
+        calls[f"DDP with {method}"] = (averaged, method)
+    for name, (function, what) in calls.items():
+        for want, got in zip(function("cpu", what), function(device, what), strict=True):
+            if not torch.equal(want, got):
+                raise AssertionError(f"{name}: other bits than those of CPU tensors")
+    return {"compared": len(calls)}
+
+
 def rates(torch, dist, rank, device, sizes_mib):
     """Milliseconds of each all-reduce, until its result is on the device."""
     found = {}
@@ -190,7 +235,8 @@ def run_rank(options):
         sizes = MOCK_SIZES_MIB if options.device == "mock" else SIZES_MIB
         found = rates(torch, dist, options.rank, device, sizes)
     else:
-        found = {"collectives": collectives, "training": training}[name](torch, dist, options.rank, device)
+        functions = {"collectives": collectives, "training": training, "sparse and compressed": sparse_and_compressed}
+        found = functions[name](torch, dist, options.rank, device)
     print(json.dumps(found), flush=True)
     dist.destroy_process_group()
 
