@@ -28,7 +28,6 @@ METHODS = {
     "powersgd": {"rank": 2},
     "u8bit": {},
     "threshold": {"threshold": 0.5, "path": "gather"},
-    "auto": {"warmup_steps": 1, "levels": ["none", "bf16", {"method": "topk", "ratio": 0.05}]},
 }
 
 
