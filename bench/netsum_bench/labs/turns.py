@@ -138,7 +138,7 @@ def turns(run, place, turns):
 
 def table(records):
     """A row for each arm: the steps and sums, by how much steps are slower than alone, and the backlog that the link needs."""
-    arms = {arm: [one for one in records if one["arm"] == arm and "step_ms" in one] for arm in ARMS}
+    arms = {arm: [one for one in records if one.get("arm") == arm and "step_ms" in one] for arm in ARMS}
     if not all(arms.values()):
         return NOTHING
     mean = {arm: [sum(one["step_ms"]) / len(one["step_ms"]) for one in of] for arm, of in arms.items()}
