@@ -11,12 +11,12 @@ import torch
 
 PAYS = 1.05  # times the rate of DDP; less is within what measurements differ by
 # DDP's time over that of the schedule, in a virtual rack, the least and the most of all shares of the sums, over netsum and Gloo: the row
-# "all" of the table of `make bench CASE=schedules` in docs/results.md, once it is there. None: not measured.
+# "all" of the table of `make bench CASE=schedules` in docs/results.md. None: not measured.
 MEASURED = {
-    "accumulation of 2 batches": (1.13, 1.59),
-    "steps delayed by one batch": (1.00, 1.21),
-    "priorities without barrier": (0.90, 1.03),
-    "two waves": None,
+    "accumulation of 2 batches": (1.08, 1.40),
+    "steps delayed by one batch": (1.02, 1.25),
+    "priorities without barrier": (0.88, 1.06),
+    "two waves": (0.92, 1.27),
     "compression": None,
 }
 
