@@ -115,6 +115,8 @@ class _Rank:
 
 
 def _rank_main(function, rank, world_size, backend, timeout_s, env, folder, sender, before):
+    # A fork's first call replaces PyTorch's pool. Two at once, of autograd's threads, end the process.
+    torch.set_num_threads(1)
     os.environ.update(env or {})
     stacks = open(f"{folder}/stacks-{rank}", "w", encoding="utf-8")  # noqa: SIM115  (open as long as this process is there)
     faulthandler.register(signal.SIGUSR1, stacks)
