@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "aggregator/dataplane/dataplane.h"
 #include "session/rack_membership.h"
 #include "src/control/rack_client.h"
 #include "src/job/capabilities.h"
@@ -74,17 +75,15 @@ Result<Sharing> sharing(const CommunicatorOptions& options, const std::vector<st
   return sharing;
 }
 
-// What the user-space dataplane can do below a parent.
-Capabilities rack_capabilities() {
-  Capabilities can = standard_capabilities(NETSUM_MAX_PAYLOAD);
-  can.add_formats(NETSUM_FORMAT_SUM_I8);
-  add_words(&can);
-  add_cookies(&can);
-  add_values(&can);
-  can.set_adds_floats(true);
-  can.set_empty_packets(true);
-  can.set_no_result(true);
-  return below_parent(can);
+JoinParameters join_parameters(const JobMember& member, const CommunicatorOptions& options) {
+  JoinParameters join;
+  join.job = job_spec(member, options);
+  join.rank = member.rank;
+  join.tls = options.tls;
+  join.liveness = options.liveness_timeout;
+  join.on_left = member.on_left;
+  join.on_missing = member.on_missing;
+  return join;
 }
 
 }  // namespace
@@ -93,14 +92,8 @@ Status join_job_for_rack(const JobMember& member, int ranks, const std::string& 
                          const CommunicatorOptions& options, std::chrono::steady_clock::time_point deadline,
                          std::vector<Memberships>* memberships) {
   memberships->resize(static_cast<size_t>(ranks));
-  JoinParameters join;
-  join.job = job_spec(member, options);
-  join.rank = member.rank;
-  join.tls = options.tls;
-  join.liveness = options.liveness_timeout;
-  join.on_left = member.on_left;
-  join.on_missing = member.on_missing;
-  join.shard = rack_capabilities();
+  JoinParameters join = join_parameters(member, options);
+  join.shard = below_parent(user_space_capabilities(NETSUM_MAX_PAYLOAD, /*multicast=*/false));
   for (const std::string& address : options.aggregators) {
     join.address = address;
     const Result<PlaceInfo> parent =
@@ -118,15 +111,9 @@ Status join_job_for_rack(const JobMember& member, int ranks, const std::string& 
 
 Status join_job(const JobMember& member, const CommunicatorOptions& options, const Shard* shard,
                 std::chrono::steady_clock::time_point deadline, Memberships* memberships) {
-  JoinParameters join;
-  join.job = job_spec(member, options);
-  join.rank = member.rank;
+  JoinParameters join = join_parameters(member, options);
   join.host = member.host;
-  join.tls = options.tls;
-  join.liveness = options.liveness_timeout;
   join.completed = member.succession.completed;
-  join.on_left = member.on_left;
-  join.on_missing = member.on_missing;
   std::vector<std::string> addresses = options.aggregators;
   if (addresses.empty()) {
     addresses = {shard->root()};

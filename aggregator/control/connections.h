@@ -15,6 +15,7 @@
 
 #include "netsum/status.h"
 #include "src/base/file_descriptor.h"
+#include "src/control/channel.h"
 #include "src/net/address.h"
 
 namespace netsum {
@@ -35,7 +36,8 @@ class Connections {
   // The connection from `peer` ends after so much silence of the other host, or longer if this was asked for before. A
   // host that runs answers for a process that is stopped, which only heartbeats detect. Any thread.
   void set_silence(const Address& peer, std::chrono::milliseconds silence);
-  static constexpr std::chrono::milliseconds kSilence{7000};  // at the begin
+  // At the begin.
+  static constexpr std::chrono::milliseconds kSilence{kKeepaliveTimeMs + kKeepaliveTimeoutMs};
 
  private:
   // A connection that gRPC has now. It is open as long as its number stands for the same socket.

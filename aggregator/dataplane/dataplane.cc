@@ -23,6 +23,13 @@ Capabilities processor_capabilities(uint32_t payload_bytes, bool multicast) {
   return capabilities;
 }
 
+Capabilities user_space_capabilities(uint32_t payload_bytes, bool multicast) {
+  Capabilities capabilities = processor_capabilities(payload_bytes, multicast);
+  add_values(&capabilities);
+  capabilities.set_adds_floats(true);
+  return capabilities;
+}
+
 Status check_fits(const DataplaneJob& job, int max_jobs, uint32_t payload_bytes, size_t stripes) {
   const auto refuse = [&](const std::string& what) {
     return Status(ErrorCode::kInvalidArgument, "job " + std::to_string(job.job) + " ('" + job.spec.name() +

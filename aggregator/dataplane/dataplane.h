@@ -154,6 +154,8 @@ Address multicast_group_of(const Dataplane& dataplane, uint16_t job);
 
 // What programs on a processor can do, in the kernel and in user space: sums and words of lanes, packets without lanes.
 Capabilities processor_capabilities(uint32_t payload_bytes, bool multicast);
+// The same, and floats.
+Capabilities user_space_capabilities(uint32_t payload_bytes, bool multicast);
 
 // What install() refuses of any job, whatever the dataplane: kInvalidArgument, naming the limit. `stripes`: how many
 // of a parent's are needed.

@@ -46,14 +46,11 @@ class UserDataplane final : public Dataplane {
   std::string_view kind() const override { return "user-space"; }
 
   DataplaneLimits limits() const override {
-    Capabilities capabilities =
-        processor_capabilities(options_.payload_bytes, options_.multicast_groups.has_value());
-    add_values(&capabilities);
-    capabilities.set_adds_floats(true);
     return {.stripes = static_cast<int>(endpoints_.size()),
             .max_jobs = options_.max_jobs,
             .slots_per_stripe = options_.slots_per_stripe,
-            .capabilities = std::move(capabilities),
+            .capabilities =
+                user_space_capabilities(options_.payload_bytes, options_.multicast_groups.has_value()),
             .multicast_groups = options_.multicast_groups,
             .quota = options_.quota,
             .slot_bytes = AggregatorCore::slot_bytes(options_.payload_bytes),

@@ -40,12 +40,6 @@ uint64_t whole_steps_of(const Program& record) {
 // Groups of equal ranks are counted in the order of their numbers.
 using Key = std::pair<std::vector<int>, int>;
 
-std::vector<int> all_ranks(int world_size) {
-  std::vector<int> ranks(static_cast<size_t>(world_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 std::map<Key, int> groups_of(const program::Header& header) {
   std::map<Key, int> ids;
   if (header.groups.empty()) ids[{all_ranks(header.world_size), 0}] = 0;
@@ -92,6 +86,12 @@ std::string name_of(const std::string& job, const Key& key) {
 }
 
 }  // namespace
+
+std::vector<int> all_ranks(int world_size) {
+  std::vector<int> ranks(static_cast<size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
 
 int GroupJob::rank_of(int rank) const {
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());

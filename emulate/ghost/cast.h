@@ -20,6 +20,9 @@ struct GroupJob {
   int rank_of(int rank) const;  // in the group
 };
 
+// 0 to `world_size` - 1.
+std::vector<int> all_ranks(int world_size);
+
 // The numbers of the operations of a group among those of all these steps, counted from 0.
 std::vector<uint64_t> operations_of(const std::vector<const program::Step*>& steps, int group);
 

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -67,8 +66,7 @@ Status check(const CrewOptions& options) {
 }  // namespace
 
 Crew::Crew(CrewOptions options) : options_(std::move(options)), burst_(WorkerCore::kBurst) {
-  std::vector<int> all(static_cast<size_t>(options_.communicator.world_size));
-  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> all = all_ranks(options_.communicator.world_size);
   for (Ghost& ghost : options_.ghosts) {
     if (ghost.groups.empty()) ghost.groups = {{.id = 0, .ranks = all, .job = options_.communicator.job}};
     players_.emplace_back(ghost.steps, ghost.knobs);

@@ -154,6 +154,15 @@ class CommandTest:
             line = bench.wait_for(f"rank {rank}:")
             assert any(word in line for word in words), line
 
+    @staticmethod
+    def assert_refuses_file(command, name, line, words):
+        """It ended because of a file: the error has `words`, and where, a line of the file or None."""
+        assert command.status == 2, command.text("out")
+        assert (f"{name}:{line}: " if line else f"{name}: ") in command.text("err")
+        for word in words:
+            assert word in command.text("err")
+        assert command.text("out") == ""
+
     def write_file(self, text):
         folder = tempfile.TemporaryDirectory()
         self.cleanup.callback(folder.cleanup)

@@ -219,22 +219,13 @@ class PlaceTest(CommandTest):
 
     @pytest.mark.parametrize(("text", "line", "words"), BAD_FILES)
     def test_a_wrong_file(self, tmp_path, text, line, words):
-        command = self.place(tmp_path, text, *RATES, "--ranks", "1")
-        assert command.status == 2, command.text("out")
-        assert f"cluster.txt:{line}: " in command.text("err")
-        for word in words:
-            assert word in command.text("err")
-        assert command.text("out") == ""
+        self.assert_refuses_file(self.place(tmp_path, text, *RATES, "--ranks", "1"), "cluster.txt", line, words)
 
     @pytest.mark.parametrize(("text", "line", "words"), BAD_JOBS)
     def test_a_wrong_job(self, tmp_path, text, line, words):
         job = tmp_path / "job.yaml"
         job.write_text(text)
-        command = self.place(tmp_path, SLURM, *RATES, "--job", job)
-        assert command.status == 2, command.text("out")
-        assert "job.yaml" + (f":{line}: " if line else ": ") in command.text("err")
-        for word in words:
-            assert word in command.text("err")
+        self.assert_refuses_file(self.place(tmp_path, SLURM, *RATES, "--job", job), "job.yaml", line, words)
 
     def test_wrong_flags(self, tmp_path):
         for flags, words in (

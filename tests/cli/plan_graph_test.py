@@ -393,12 +393,7 @@ class PlanGraphTest(CommandTest):
 
     @pytest.mark.parametrize(("text", "line", "words"), BAD_FILES)
     def test_a_wrong_file(self, tmp_path, text, line, words):
-        command = self.plan(tmp_path, text)
-        assert command.status == 2, command.text("out")
-        assert "graph.yaml" + (f":{line}: " if line else ":") in command.text("err")
-        for word in words:
-            assert word in command.text("err")
-        assert command.text("out") == ""
+        self.assert_refuses_file(self.plan(tmp_path, text), "graph.yaml", line, words)
 
     @pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.soak)])
     def test_random_bytes_are_refused(self, tmp_path, count):

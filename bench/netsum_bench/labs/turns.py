@@ -97,7 +97,7 @@ def run_jobs(rack, aggregator, phases, size, steps, pause_s):
 @contextlib.contextmanager
 def turns(run, place, turns):
     """Two jobs of two workers sum at a spare host, whose link both need; each pauses between sums for so long that a sum takes 40 % of a
-    step when the job is alone. They begin at the same time: one alone, both, and both with offsets, for a period 1 % longer than a step. All frames
+    step when the job is alone. They begin at the same time: one alone, both, and both with offsets, for a period SLACK times as long as a step. All frames
     on the spare host's link are captured. Every result is verified."""
     rate, workers = place["rate"], JOBS * RANKS
     with contextlib.ExitStack() as stack:
