@@ -3,6 +3,7 @@
 import os
 import pathlib
 import subprocess
+import tempfile
 
 import pytest
 
@@ -12,6 +13,16 @@ pytest.register_assert_rewrite(
 
 ROOT = pathlib.Path(__file__).resolve().parent
 NETSUM = pathlib.Path(os.environ.get("NETSUM_BUILD", ROOT / "build/release")) / "tools/netsum/netsum"
+
+
+def pytest_configure(config):
+    """PyTorch, torchrun and killed processes leave temporary files behind: they go with this run. `tmp_path` stays."""
+    if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the environment
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+        folder = tempfile.TemporaryDirectory(prefix="netsum-", ignore_cleanup_errors=True)
+        config.add_cleanup(folder.cleanup)
+        os.environ["TMPDIR"] = folder.name
+        tempfile.tempdir = None  # is read from the environment again
 
 
 @pytest.fixture(autouse=True)
