@@ -38,10 +38,12 @@ Result<WorkerIo> open_faultless(PacketIoKind wanted, const Address& remote, uint
 
 Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
                                 std::vector<MulticastMembership> multicast_groups,
-                                const InjectedFaults& faults, std::chrono::microseconds spin) {
+                                const InjectedFaults& faults, std::chrono::microseconds spin,
+                                const AttachToShard& attach) {
   Result<WorkerIo> opened = open_faultless(wanted, remote, max_packet, std::move(multicast_groups), spin);
   if (!opened.ok()) return opened.status();
   WorkerIo io = std::move(opened).value();
+  if (attach) io.io = attach(std::move(io.io));
   Result<FaultyIo> faulty = inject_faults(std::move(io.io), faults);
   if (!faulty.ok()) return faulty.status();
   io.io = std::move(faulty->io);

@@ -119,7 +119,7 @@ int64_t realtime_ahead_us() {
 
 // Makes the cores, among which the worker's stripes are divided, and their packet I/O.
 Status open_cores(WorkerOptions worker, size_t count, const Address& remote,
-                  const CommunicatorOptions& options, NetworkPath* path,
+                  const CommunicatorOptions& options, Shard* shard, NetworkPath* path,
                   std::vector<std::unique_ptr<EngineCore>>* cores) {
   const auto group = std::make_shared<CoreGroup>(divide_stripes(worker.stripe_weights, count));
   worker.group = group;
@@ -137,8 +137,13 @@ Status open_cores(WorkerOptions worker, size_t count, const Address& remote,
     InjectedFaults faults = options.inject;
     faults.seed += static_cast<uint64_t>(worker.rank) + (uint64_t{worker.core} << 32);
     const uint32_t max_packet = NETSUM_HEADER_BYTES + worker.stripes.front().payload_bytes;
+    AttachToShard attach;
+    for (size_t i = 0; i < worker.stripes.size() && shard != nullptr; ++i) {
+      if (!worker.stripes[i].local || group->core_of(i) != worker.core) continue;
+      attach = [shard](std::unique_ptr<PacketIo> io) { return shard->attach_member(std::move(io)); };
+    }
     Result<WorkerIo> io = open_worker_io(options.packet_io, remote, max_packet, std::move(groups).value(),
-                                         faults, options.spin);
+                                         faults, options.spin, attach);
     if (!io.ok()) return io.status();
     if (worker.core == 0) add_note(io->note, &path->note);
     if (io->faults != nullptr) path->faults.push_back(io->faults);
@@ -234,7 +239,7 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions unco
   const EngineThreadCount threads = threads_for(worker, options, ranks_here, remote);
   path.order_of_floats = order_of_floats(worker);
   std::vector<std::unique_ptr<EngineCore>> cores;
-  if (Status status = open_cores(std::move(worker), threads.count, remote, options, &path, &cores);
+  if (Status status = open_cores(std::move(worker), threads.count, remote, options, shard, &path, &cores);
       !status.ok())
     return status;
   add_note(threads.note, &path.note);

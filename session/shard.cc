@@ -59,6 +59,7 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
   data.first_udp_port = address.value().port;
   data.slots_per_stripe = kSlots;
   data.spin = options.spin;
+  data.members_in_process = true;
   data.max_jobs = kJobs;
   data.payload_bytes = wire::payload_for_mtu(options.mtu, address.value().family);
   auto dataplane = start_user_dataplane(data);

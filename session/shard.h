@@ -60,6 +60,11 @@ class Shard {
   Result<ShardJob> install(const Membership& membership, size_t number, int world_size,
                            std::shared_ptr<faults::LastContributions> last);
 
+  // Of this rank: as Dataplane::attach_member().
+  std::unique_ptr<PacketIo> attach_member(std::unique_ptr<PacketIo> io) {
+    return dataplane_->attach_member(std::move(io));
+  }
+
   uint64_t bytes_received() const { return counter("bytes_received"); }
   uint64_t bytes_sent() const { return counter("bytes_sent"); }
   uint64_t packets_received() const { return counter("packets_received"); }

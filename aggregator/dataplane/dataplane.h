@@ -19,6 +19,7 @@
 #include "src/job/job_spec.h"
 #include "src/net/address.h"
 #include "src/net/multicast.h"
+#include "src/net/packet_io.h"
 #include "wire/packet.h"
 
 namespace netsum {
@@ -143,6 +144,9 @@ class Dataplane {
   // By member, the time of its last contribution that a slot accepted (monotonic_us(); 0: never). Empty: there is no such
   // job, or this dataplane does not record it.
   virtual std::vector<int64_t> heard(uint16_t /*job*/, uint16_t /*epoch*/) const { return {}; }
+  // Of a member in this process, `io`, or one around it whose packets to and from this dataplane stay in memory. To be destroyed
+  // before the dataplane.
+  virtual std::unique_ptr<PacketIo> attach_member(std::unique_ptr<PacketIo> io) { return io; }
   // For dataplanes that are not part of this process: `on_lost` is called, by any thread, when the dataplane has lost all
   // installed jobs, with the reason. No call is under way any more when set_on_lost() returns.
   virtual void set_on_lost(std::function<void(const Status&)> /*on_lost*/) {}

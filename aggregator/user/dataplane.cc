@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "aggregator/user/thread.h"
 #include "src/base/assert.h"
 #include "src/base/processors.h"
+#include "src/net/in_process.h"
 #include "src/net/lossy.h"
 #include "src/net/udp/udp_io.h"
 #include "wire/ids.h"
@@ -71,6 +73,8 @@ class UserDataplane final : public Dataplane {
     return least;
   }
 
+  std::unique_ptr<PacketIo> attach_member(std::unique_ptr<PacketIo> io) override;
+
   Status install(const DataplaneJob& job) override {
     Status status;
     for (size_t i = 0; i < endpoints_.size() && status.ok(); ++i) {
@@ -122,6 +126,28 @@ class UserDataplane final : public Dataplane {
   const std::vector<std::unique_ptr<CoreThread>> threads_;
   const std::vector<ServedEndpoint> endpoints_;
 };
+
+std::unique_ptr<PacketIo> UserDataplane::attach_member(std::unique_ptr<PacketIo> io) {
+  const auto [thread, endpoint] = endpoints_.front();
+  InProcessHub* const hub = endpoint->hub;
+  if (hub == nullptr || hub->local_address().is_wildcard()) return io;
+  auto link = std::make_unique<InProcessLink>(NETSUM_HEADER_BYTES + options_.payload_bytes);
+  link->hub = hub->local_address();
+  link->member = io->local_address();
+  if (link->member.is_wildcard()) {  // then the system chooses, for each destination
+    const Result<Address> local = local_address_towards(link->hub);
+    if (!local.ok()) return io;
+    link->member = *local;
+    link->member.port = io->local_address().port;
+  }
+  link->member_io = io.get();
+  link->wake_hub = [thread = thread] { thread->wake(); };
+  InProcessLink* const attached = link.get();
+  thread->run([&] { hub->attach(attached); });
+  return std::make_unique<InProcessMember>(std::move(io), std::move(link), [thread = thread, hub, attached] {
+    thread->run([&] { hub->detach(attached); });
+  });
+}
 
 std::vector<DataplanePort> UserDataplane::ports() const {
   std::vector<DataplanePort> ports;
@@ -231,10 +257,17 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(const UserDataplaneOptions& opti
   }
   auto socket = open_udp(io);
   if (!socket.ok()) return socket.status();
+  InProcessHub* hub = nullptr;
+  std::unique_ptr<PacketIo> packets = std::move(socket).value();
+  if (options.members_in_process) {
+    auto with_members = std::make_unique<InProcessHub>(std::move(packets));
+    hub = with_members.get();
+    packets = std::move(with_members);
+  }
   InjectedFaults faults = options.inject;
   faults.seed += index;
   // Bits flip in slots, not in what has been received.
-  auto faulty = inject_faults(std::move(socket).value(), {.loss = faults.loss, .seed = faults.seed});
+  auto faulty = inject_faults(std::move(packets), {.loss = faults.loss, .seed = faults.seed});
   if (!faulty.ok()) return faulty.status();
   const AggregatorCore::Limits limits{.max_jobs = options.max_jobs,
                                       .slots = options.slots_per_stripe,
@@ -245,7 +278,7 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(const UserDataplaneOptions& opti
   const auto stripes = std::count_if(options.stripes.begin(), options.stripes.end(),
                                      [&](const UdpStripe& stripe) { return stripe.port == port; });
   const double bytes_per_s = options.ports[port].rate_bps / 8 / static_cast<double>(stripes);
-  return std::make_unique<Endpoint>(port, static_cast<uint64_t>(bytes_per_s), std::move(faulty).value(),
+  return std::make_unique<Endpoint>(port, static_cast<uint64_t>(bytes_per_s), std::move(faulty).value(), hub,
                                     limits);
 }
 

@@ -51,6 +51,8 @@ struct UserDataplaneOptions {
   // to each member.
   std::optional<MulticastRange> multicast_groups = std::nullopt;
   int multicast_ttl = 1;
+  bool members_in_process =
+      false;  // Dataplane::attach_member() makes links, of one stripe at an address that is no wildcard
   JobQuota quota = {};
   std::function<Status()> drop_privileges;  // AggregatorOptions::drop_privileges
   InjectedFaults inject = {};               // each stripe has its own random sequence

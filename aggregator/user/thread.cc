@@ -16,8 +16,10 @@ namespace netsum {
 
 uint64_t Endpoint::count(Counter AggregatorCoreCounters::*of) const {
   // The core counts what it gives to the kernel, which may refuse it.
-  if (of == &AggregatorCoreCounters::packets_sent) return io->counters().packets_sent.get();
-  if (of == &AggregatorCoreCounters::bytes_sent) return io->counters().bytes_sent.get();
+  if (of == &AggregatorCoreCounters::packets_sent)
+    return io->counters().packets_sent.get() + (hub == nullptr ? 0 : hub->packets_sent().get());
+  if (of == &AggregatorCoreCounters::bytes_sent)
+    return io->counters().bytes_sent.get() + (hub == nullptr ? 0 : hub->bytes_sent().get());
   return (core.counters().*of).get();
 }
 
@@ -63,9 +65,25 @@ void CoreThread::loop() {
       if (serve(endpoint.get())) idle = false;
     }
     if (has_posted_.load(std::memory_order_acquire)) run_posted();
+    if (!idle || !fall_asleep()) continue;
     pollfd ready = {epoll_.get(), POLLIN, 0};
-    if (idle) event_.wait({&ready, 1}, -1, has_jobs());
+    event_.wait({&ready, 1}, -1, has_jobs());
+    wake_up();
   }
+}
+
+bool CoreThread::fall_asleep() {
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->hub == nullptr || endpoint->hub->fall_asleep()) continue;
+    wake_up();
+    return false;
+  }
+  return true;
+}
+
+void CoreThread::wake_up() {
+  for (const auto& endpoint : endpoints_)
+    if (endpoint->hub != nullptr) endpoint->hub->wake_up();
 }
 
 bool CoreThread::has_jobs() const {

@@ -18,6 +18,7 @@
 #include "netsum/status.h"
 #include "src/base/file_descriptor.h"
 #include "src/bursts/meter.h"
+#include "src/net/in_process.h"
 #include "src/net/lossy.h"
 #include "src/net/packet_io.h"
 #include "src/net/wake_event.h"
@@ -28,7 +29,8 @@ namespace netsum {
 // One endpoint, its slots and its counters.
 struct Endpoint {
   // `bytes_per_s`: this endpoint's part of the port's link; 0: unknown.
-  Endpoint(size_t port_index, uint64_t bytes_per_s, FaultyIo io_with_faults,
+  // `hub`: in `io_with_faults`, or null.
+  Endpoint(size_t port_index, uint64_t bytes_per_s, FaultyIo io_with_faults, InProcessHub* hub_in_io,
            const AggregatorCore::Limits& limits)
       : port(port_index),
         received(bytes_per_s, bursts::Meter::kLiveBinNs),
@@ -36,6 +38,7 @@ struct Endpoint {
         io(std::move(io_with_faults.io)),
         overhead(static_cast<uint64_t>(wire::overhead_bytes(io->local_address().family))),
         faults(io_with_faults.faults),
+        hub(hub_in_io),
         slots(limits.slots),
         core(limits) {}
 
@@ -48,6 +51,7 @@ struct Endpoint {
   const std::unique_ptr<PacketIo> io;
   const uint64_t overhead;      // bytes around a datagram
   const LossyIo* const faults;  // null if no faults are injected
+  InProcessHub* const hub;      // null if no member is in this process
   const uint32_t slots;
   AggregatorCore core;
 };
@@ -73,12 +77,15 @@ class CoreThread {
 
   // Runs `command` on the core's thread, and waits for its end: at most one burst of each stripe.
   void run(const std::function<void()>& command);
+  void wake() { event_.wake(); }  // any thread
 
  private:
   CoreThread(FileDescriptor epoll, WakeEvent event) : epoll_(std::move(epoll)), event_(std::move(event)) {}
 
   void loop();
   bool has_jobs() const;
+  bool fall_asleep();  // as InProcessHub's, of all endpoints
+  void wake_up();
   // One burst; false if there was none.
   bool serve(Endpoint* endpoint);
   void run_posted();
