@@ -10,8 +10,9 @@ with the label gtest are GoogleTest binaries: their cases are counted, from gtes
 Whatever is missing, unreadable or empty is a failure, as is a test that was asked for and has no result, a result that
 comes twice, and a runner that ended with an error that none of its results shows. Exits with 1 on any failure.
 
-The twenty slowest tests, and the processor seconds of each label of ctest and of each other runner, precede the counts:
-cpu/TEST and RUNNER.cpu have those of a test and of a runner (scripts/cpu_seconds.sh). A label above its budget is a failure.
+The twenty slowest tests, and the processor seconds of each label, precede the counts. A test of ctest has a label of its own; that of
+another runner is what precedes the first hyphen of its name. cpu/TEST and LABEL.cpu have the processor seconds of a test and of a label
+(scripts/cpu_seconds.sh). A label above its budget is a failure.
 """
 
 import argparse
@@ -160,11 +161,11 @@ def cpu_seconds(path):
 
 
 def cpu_by_label(folder, runners):
-    """Processor seconds of each label of ctest, and of each other runner."""
+    """Processor seconds of each label."""
     seconds = collections.Counter()
-    for runner in runners:
-        if runner != "ctest" and (folder / f"{runner}.cpu").exists():
-            seconds[runner] = cpu_seconds(folder / f"{runner}.cpu")
+    for label in {runner.partition("-")[0] for runner in runners if runner != "ctest"}:
+        if (folder / f"{label}.cpu").exists():
+            seconds[label] = cpu_seconds(folder / f"{label}.cpu")
     for name, labels in listed_tests(folder / "ctest.json").items() if "ctest" in runners else ():
         label = next((label for label in labels if label != "gtest"), "other")
         if (folder / "cpu" / name).exists():

@@ -11,35 +11,25 @@ jobs=${2:-$(nproc)}
 started=$SECONDS
 preset=release
 ctest_which=(--label-exclude '^soak$')
-# Runs of pytest. The tests of the package fork their ranks, which is not safe in a process with threads, such as
-# the workers of pytest-xdist: they are several processes of pytest instead, which take about as long as each other. The files of
-# `failure_tests` and `error_tests` mostly wait, for deadlines and for processes to start.
-command_tests=(-n "$((5 * jobs / 2))" scripts tests/mutation tests/cli)  # more than half of their time they wait
-link_tests=(-n "$jobs" tests/cli)  # those that are marked as measuring rates of links
-torch_tests=(tests/torch)
-training_tests=(tests/torch/test_{advice,compress,compress_gather,control,local_updates,one_bit_adam,overlap,priority,training}.py)
-sharded_tests=(tests/torch/test_{compress_sharded,gpu_check,hsdp,segments,sharded_training}.py)
-suite_tests=(tests/torch/test_{accelerator,operations,pytorch_suite}.py)
-failure_tests=(tests/torch/test_{compress_failures,exit,failures,interruption}.py)
-error_tests=(tests/torch/test_{errors,store}.py)
-rack_tests=(tests/chaos tests/install tests/deploy tests/tutorial bench)
+# What pytest runs (scripts/run_pytest.py), by the label that its processor seconds are counted under.
+python_tests=(torch=tests/torch racks=tests/chaos racks=tests/install racks=tests/deploy racks=tests/tutorial racks=bench
+              command=scripts command=tests/mutation command=tests/cli)
+link_tests=(links=tests/cli/doctor_rates_test.py links=tests/cli/rack_spare_test.py)  # some of them measure rates of links
 soak_tests=()
 case "$what" in
   all) ;;
   check)
     ctest_which=(--label-regex '^(unit|conformance|sim|lint)$' --label-exclude '^soak$')
-    command_tests=(scripts) link_tests=()
-    torch_tests=() rack_tests=()
+    python_tests=(command=scripts) link_tests=()
     export NETSUM_SIM_RUNS=${NETSUM_SIM_RUNS:-500} ;;
   soak)
     ctest_which=(--label-regex '^soak$')
-    command_tests=() link_tests=()
+    link_tests=()
     soak_only=${NETSUM_SOAK_ONLY:-.}
     export NETSUM_SOAK=1 ;;
   asan | tsan)
     preset=$what
-    command_tests=(-n "$jobs" tests/cli) link_tests=()
-    torch_tests=() rack_tests=() ;;
+    python_tests=(command=tests/cli) link_tests=() ;;
   *)
     sed -n '2,7p' "$0" >&2
     exit 2 ;;
@@ -49,7 +39,7 @@ step() { echo; echo "== $* ($((SECONDS - started)) s)"; }
 
 step "build ($preset)"
 scripts/build.sh "$preset" "$jobs"
-if [ ${#torch_tests[@]} -gt 0 ]; then scripts/install_wheel.sh; fi
+if [[ ${python_tests[*]} == *torch=* ]]; then scripts/install_wheel.sh; fi
 
 results="$PWD/build/$preset/test-results"
 rm -rf "$results"
@@ -64,26 +54,6 @@ run() {
   echo "$status" > "$results/$1.exit"
 }
 
-# run_beside NAME COMMAND...: the same in the background; its output is shown by wait_for_all, whole.
-run_beside() {
-  runners+=("$1")
-  (
-    trap - INT  # which the shell lets background processes ignore
-    status=0
-    begun=$SECONDS
-    scripts/cpu_seconds.sh "$results/$1.cpu" "${@:2}" > "$results/$1.log" 2>&1 || status=$?
-    echo "$1: $((SECONDS - begun)) s" >> "$results/$1.log"
-    echo "$status" > "$results/$1.exit"
-  ) &
-  beside+=("$1")
-}
-beside=()
-wait_for_all() {
-  wait
-  for name in "${beside[@]}"; do cat "$results/$name.log"; done
-  beside=()
-}
-
 # Other simulations every time, but in .ci/run; a failing one prints how to run it again.
 export NETSUM_SIM_SEED=${NETSUM_SIM_SEED:-$(date +%s)00000}
 echo "simulations start from NETSUM_SIM_SEED=$NETSUM_SIM_SEED; set it to run the same ones again"
@@ -96,24 +66,21 @@ export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1:suppressions=$PWD/tests/tsan.supp"
 
 pytest=(.venv/bin/python -m pytest -q -p no:cacheprovider)
-# run_pytest HOW NAME ARGUMENTS...: HOW is `run` or `run_beside`. The tests whose marks are as `which` says.
-which="not soak"
-run_pytest() {
-  "$1" "$2" "${pytest[@]}" -m "$which" "${@:3}" --junitxml "$results/$2.xml"
-}
+# It names the files that it has run. It fails itself only if it could not run them: then there is no pytest.exit.
+run_files=(.venv/bin/python scripts/run_pytest.py "$results")
 # Writes the names of all soak tests to soak-tests.txt, and chooses those that match.
 choose_soak_tests() {
   local names="$results/soak-tests.txt" id name
   ctest --preset "$preset" "${ctest_which[@]}" -N | sed -n 's/^ *Test *#[0-9]*: //p' > "$names"
   if grep -Eq -- "$soak_only" "$names"; then ctest_which+=(--tests-regex "$soak_only"); else ctest_which=(); fi
   local status=0
-  "${pytest[@]}" -m soak --collect-only tests/cli "${torch_tests[@]}" "${rack_tests[@]}" > "$results/collected.txt" || status=$?
+  "${pytest[@]}" -m soak --collect-only "${python_tests[@]#*=}" > "$results/collected.txt" || status=$?
   if [ "$status" -ne 0 ]; then
     cat "$results/collected.txt" >&2
     echo "test.sh: pytest cannot collect the soak tests (exit status $status): see above" >&2
     exit 1
   fi
-  torch_tests=() rack_tests=()
+  python_tests=()
   while read -r id; do
     # As in the JUnit file: tests/a_test.py::Class::name[x] is tests.a_test.Class.name[x].
     name=${id%%.py::*}
@@ -125,9 +92,16 @@ choose_soak_tests() {
 }
 if [ "$what" = soak ]; then choose_soak_tests; fi
 
-if [ ${#torch_tests[@]} -gt 0 ]; then
-  # Beside ctest, whose tests compute more.
-  run_pytest run_beside failures "${failure_tests[@]}"
+if [ ${#link_tests[@]} -gt 0 ]; then
+  step "rates of links (pytest)"
+  "${run_files[@]}" --jobs "$jobs" --marks "measures and not soak" "${link_tests[@]}" || runners+=(pytest)
+fi
+if [ ${#python_tests[@]} -gt 0 ]; then
+  step "Python package, command, racks (pytest), beside ctest"
+  # Most files wait for more than half of their time: for deadlines, and for processes to start.
+  "${run_files[@]}" --jobs "$jobs" --after "$results/ctest.exit" --then "$((3 * jobs))" --marks "not measures and not soak" \
+    "${python_tests[@]}" > "$results/pytest.log" 2>&1 &
+  trap 'kill $!; wait $!' EXIT
 fi
 if [ ${#ctest_which[@]} -gt 0 ]; then
   step "C++ tests, fuzzers, models, installation, layout (ctest)"
@@ -135,28 +109,13 @@ if [ ${#ctest_which[@]} -gt 0 ]; then
   # Most tests wait for deadlines and other threads; one that keeps a core busy counts as three (netsum_test BUSY).
   run ctest ctest --preset "$preset" "${ctest_which[@]}" -j "$((3 * jobs))" --output-junit "$results/ctest.xml"
 fi
-wait_for_all
-if [ ${#command_tests[@]} -gt 0 ]; then
-  step "command and scripts (pytest)"
-  if [ ${#link_tests[@]} -gt 0 ]; then
-    which="measures and not soak" run_pytest run links "${link_tests[@]}"
-    which="not measures and not soak"
-  fi
-  if [ ${#torch_tests[@]} -gt 0 ]; then which="not soak" run_pytest run_beside errors "${error_tests[@]}"; fi
-  run_pytest run command "${command_tests[@]}"
-  wait_for_all
-  which="not soak"
+if [ ${#python_tests[@]} -gt 0 ]; then
+  step "Python (pytest)"
+  tail -n +1 --pid=$! -f "$results/pytest.log"
+  wait $! || runners+=(pytest)
+  trap - EXIT
 fi
-if [ ${#torch_tests[@]} -gt 0 ]; then
-  step "Python package beside demo, benchmarks, chaos and installed packages (pytest)"
-  elsewhere=("${training_tests[@]}" "${sharded_tests[@]}" "${suite_tests[@]}" "${failure_tests[@]}" "${error_tests[@]}")
-  run_pytest run_beside torch "${torch_tests[@]}" "${elsewhere[@]/#/--ignore=}"
-  run_pytest run_beside suite "${suite_tests[@]}"
-  run_pytest run_beside training "${training_tests[@]}"
-  run_pytest run_beside sharded "${sharded_tests[@]}"
-  run_pytest run_beside racks "${rack_tests[@]}"
-  wait_for_all
-fi
+if [ -e "$results/pytest.runners" ]; then mapfile -t -O ${#runners[@]} runners < "$results/pytest.runners"; fi
 if [ ${#soak_tests[@]} -gt 0 ]; then
   step "soak tests in Python (pytest)"
   run package "${pytest[@]}" "${soak_tests[@]}" --junitxml "$results/package.xml"

@@ -106,9 +106,9 @@ TEST_F(UnreadStreamTest, CostsAConstantAmountOfMemory) {
   const Member deaf(connect(), 0);
   join_and_leave(100);
   const size_t before = mallinfo2().uordblks;
-  join_and_leave(2000);
+  join_and_leave(1000);
   const size_t after = mallinfo2().uordblks;
-  EXPECT_LT(after, before + (256 << 10)) << "memory grew by " << after - before << " bytes";
+  EXPECT_LT(after, before + (128 << 10)) << "memory grew by " << after - before << " bytes";
   EXPECT_EQ(members(), 1u);
 }
 

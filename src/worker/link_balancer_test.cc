@@ -114,7 +114,7 @@ std::vector<uint64_t> seeds() {
 }
 
 TEST(LinkBalancer, EqualRanksKeepTheirShares) {
-  for (const size_t ranks : {3u, 4u, 8u, 64u}) {
+  for (const size_t ranks : {3u, 4u, 8u, soak() ? 64u : 16u}) {
     Job job(ranks, ranks);
     run(&job, 300);
     EXPECT_EQ(job.changes, 0) << ranks;

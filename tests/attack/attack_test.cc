@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{300};
 constexpr int kRanks = 2;
 constexpr size_t kElements = 50'000;
-const uint64_t kForgeries = soak() ? 1'000'000 : 60'000;
+const uint64_t kForgeries = soak() ? 1'000'000 : 30'000;
 
 class Attack : public testing::Test {
  protected:

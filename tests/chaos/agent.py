@@ -8,6 +8,7 @@ With a number as third argument, it runs the training with so many ranks instead
 
 import ctypes
 import datetime
+import gc
 import json
 import os
 import selectors
@@ -15,7 +16,11 @@ import signal
 import sys
 import traceback
 
-import training
+gc.disable()  # it would search PyTorch, while that is imported, for a second
+import training  # noqa: E402
+
+gc.freeze()
+gc.enable()
 
 
 def die_with_parent():

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import pytest
 from harness import PATIENCE_S
 from rack_harness import RackCommandTest
 
@@ -35,9 +36,11 @@ class HierarchyRackTest(RackCommandTest):
         for dtype in ("bfloat16", "int64"):
             assert self.sum_over(WORKERS, "--bytes", "100k", "--iterations", 1, "--dtype", dtype)["verified"]
 
+    @pytest.mark.soak  # the next two have each of them above and below
     def test_daemons_below_a_daemon(self):
         self.sums_with_one_packet_per_rack("user", "user")
 
+    @pytest.mark.soak
     def test_xdp_below_xdp(self):
         self.sums_with_one_packet_per_rack("xdp", "xdp")
 

@@ -47,6 +47,7 @@ class TestMpi4py(CommandTest):
         taken = sum(int(count) for text in texts for count in re.findall(r"ends after (\d+) collectives by", text))
         return min(counts), taken
 
+    @pytest.mark.soak  # mpi_test.py has the same collectives in C; three Pythons poll meanwhile
     def test_collectives(self, suite):
         """On one host, blocking ones of buffers."""
         tests, taken = self.run_suite(suite, 3, "-i", r"cco_buf\.py", limit_s=LIMIT_S)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import pytest
 from harness import NETSUM, PATIENCE_S
 from rack_harness import RackCommandTest
 
@@ -150,6 +151,7 @@ class MulticastRackTest(RackCommandTest):
         for w, report in enumerate(reports):
             assert f"results by multicast to 239.77.{w // 2}." in report["summed_by"]
 
+    @pytest.mark.soak  # as XDP below a spine
     def test_daemons_below_a_spine(self):
         self.sums_in_racks("user")
 

@@ -176,6 +176,7 @@ def test_no_request_is_lost_when_a_rank_dies_and_the_spare_takes_over(folder, se
     assert call(f"{url}/classify", b"{")[0] == 400
 
 
+@pytest.mark.soak  # another server, which imports PyTorch for each rank
 def test_a_site_that_needs_few_classes_has_a_rank_for_each_of_their_groups(folder, tmp_path):
     report = subnets.read_groups(folder)
     first, second = report["groups"][1][1], report["groups"][3][0]

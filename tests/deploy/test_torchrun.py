@@ -48,6 +48,7 @@ def torchrun(rack, host, program, aggregator):
     )
 
 
+@pytest.mark.soak  # six processes import PyTorch; hosts_test.py has groups of two hosts
 @pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
 def test_two_hosts(tmp_path):
     program = tmp_path / "train.py"

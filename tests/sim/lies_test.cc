@@ -323,7 +323,7 @@ TEST_F(JudgeTest, KnowsWhoHasTakenFalseScales) {
 // Random runs beside all other faults, each with aggregators that lie. `netsum simulate --lying` does the same with flags.
 TEST(Lies, NoneIsBelievedInRandomRuns) {
   const char* wanted = std::getenv("NETSUM_SIM_RUNS");
-  const uint64_t runs = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : soak() ? 200'000 : 500;
+  const uint64_t runs = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : soak() ? 200'000 : 250;
   const char* first = std::getenv("NETSUM_SIM_SEED");
   const uint64_t first_seed = first != nullptr ? std::strtoull(first, nullptr, 10) : 1;
   Tally tally;

@@ -18,12 +18,10 @@ RECORD = "build/pytorch-suite-{backend}-{world_size}-{where}.txt"
 WAYS = {"network": "0", "shared_memory": "1", "daemon": "0"}
 _NETWORK_AND_MEMORY = ("network", "shared_memory")
 # Files whose tests run in several ways. What depends on the way runs in all of them. Of the other files, each test runs in one
-# way, which its name determines, so that all ways have their share; the others are soak tests.
-ALL_WAYS_OF = {
-    "test_failures": _NETWORK_AND_MEMORY,
-    "test_collectives": tuple(WAYS),
-    "test_operators": tuple(WAYS),
-}
+# way, which its name determines, so that all ways have their share; the others are soak tests. Shards and an aggregator differ
+# little to a rank: a test of TWO_WAYS_OF runs by one of them, and in shared memory.
+ALL_WAYS_OF = {"test_failures": _NETWORK_AND_MEMORY}
+TWO_WAYS_OF = {"test_collectives": ("network", "daemon"), "test_operators": ("network", "daemon")}
 ONE_WAY_OF = {
     "test_operations": _NETWORK_AND_MEMORY,
     "test_training": _NETWORK_AND_MEMORY,
@@ -36,7 +34,8 @@ ONE_WAY_OF = {
 
 
 def pytest_generate_tests(metafunc):
-    ways = {**ALL_WAYS_OF, **ONE_WAY_OF}.get(metafunc.module.__name__, ())
+    name = metafunc.module.__name__
+    ways = tuple(WAYS) if name in TWO_WAYS_OF else {**ALL_WAYS_OF, **ONE_WAY_OF}.get(name, ())
     if metafunc.definition.get_closest_marker("network") is not None:
         ways = ()
     elif metafunc.definition.get_closest_marker("shared_memory") is not None:
@@ -48,7 +47,7 @@ def pytest_generate_tests(metafunc):
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
 def pytest_collection_modifyitems(items):
     for item in items:
-        ways = ONE_WAY_OF.get(item.module.__name__, ()) if hasattr(item, "callspec") else ()
+        ways = {**ONE_WAY_OF, **TWO_WAYS_OF}.get(item.module.__name__, ()) if hasattr(item, "callspec") else ()
         way = item.callspec.params.get("way") if ways else None
         if way not in ways or item.get_closest_marker("all_ways") or item.get_closest_marker("shared_memory"):
             continue

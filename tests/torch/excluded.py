@@ -256,9 +256,7 @@ USE_NETSUM = (
 )
 
 # Of those, repeats of others in a group that is made anew of all ranks. They run with all tests only.
-REPEATS = frozenset(
-    f"test_{kind}_full_group_{op}" for kind in ("all_reduce", "all_reduce_coalesced", "reduce") for op in ("max", "min")
-)
+REPEATS = frozenset(name for name in USE_NETSUM if "_full_group" in name and name != "test_all_reduce_full_group_sum")
 
 # What keeps them from running where there are eight ranks.
 _WITH_EIGHT_RANKS = {

@@ -6,20 +6,23 @@ was killed at the deadline. A script is this program's main module: it ends as o
 shutdown.
 """
 
-import encodings.idna  # noqa: F401
 import gc
-import json
-import os
-import select
-import signal
-import sys
-import time
 
-import netsum.torch  # noqa: F401
-import torch._dynamo  # by optimizers and DistributedDataParallel: seconds
-import torch.distributed
+gc.disable()  # it would search what is imported, again and again, for a second
 
-import torch  # noqa: F401
+import encodings.idna  # noqa: E402, F401
+import json  # noqa: E402
+import os  # noqa: E402
+import select  # noqa: E402
+import signal  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+
+import netsum.torch  # noqa: E402, F401
+import torch._dynamo  # noqa: E402  (by optimizers and DistributedDataParallel: seconds)
+import torch.distributed  # noqa: E402
+
+import torch  # noqa: E402, F401
 
 
 def become(order):
@@ -58,5 +61,6 @@ def serve():
     return ""
 
 
-gc.freeze()  # what is there need not be searched for garbage when a script ends: that takes a second
+gc.freeze()  # nor when a script ends
+gc.enable()
 exec(compile(serve(), "script.py", "exec"))

@@ -334,23 +334,25 @@ def with_infinity(batches, step):
         yield x, y * torch.inf if index == step else y
 
 
-def check_infinity_skips_the_step(wrapped_model, batch, loss_of, compress):
+def check_infinity_skips_the_step(wrapped_model, batch, loss_of, compress, methods):
     """Trains two ranks with a GradScaler; in the second of four steps, gradients of rank 1 overflow. Neither rank may take that step.
 
-    compress(model, scaler): compresses the gradients of the model, and returns the Compression, whose memories must stay finite.
+    compress(model, scaler, method): compresses the gradients of the model by one of the methods, and returns the Compression, whose
+    memories must stay finite.
     """
 
-    def on_rank(rank):
+    def train(rank, method):
         model = wrapped_model()
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-        state = compress(model, scaler)
+        state = compress(model, scaler, method)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
         batches = (batch(rank, step) for step in range(4))
         if rank == 1:
             batches = with_infinity(batches, 1)
         history = scaled_steps(scaler, model, optimizer, batches, loss_of)
         for saved in state.state_dict()["parameters"].values():
-            assert all(values.isfinite().all() for values in saved["memory"].values())
+            assert all(values.isfinite().all() for values in saved["memory"].values()), method
         return history
 
-    assert run(on_rank, world_size=2) == [[(True, 1024.0), (False, 512.0), (True, 512.0), (True, 512.0)]] * 2
+    expected = {method: [(True, 1024.0), (False, 512.0), (True, 512.0), (True, 512.0)] for method in methods}
+    assert run(lambda rank: {method: train(rank, method) for method in methods}, world_size=2) == [expected] * 2

@@ -216,11 +216,9 @@ def test_sums_of_coefficients_are_divided_by_the_number_of_senders():
     ranks.run(on_rank)
 
 
-@pytest.mark.parametrize("method", CODES)
-def test_gradients_are_those_of_the_code(method):
-    send, options, tolerance = CODES[method]
-
-    def on_rank(rank):
+def test_gradients_are_those_of_the_code():
+    def compare(rank, method):
+        send, options, tolerance = CODES[method]
         model = wrapped(Chosen())
         netsum.torch.compress(model, method, **options)
         slow = {name: [Slow(send) for _ in range(WORLD_SIZE)] for name in COMPRESSED}
@@ -230,7 +228,11 @@ def test_gradients_are_those_of_the_code(method):
             for name in COMPRESSED:
                 expected = mean_of([s.step(g[name]) for s, g in zip(slow[name], everyone, strict=True)])
                 difference = (averaged[name] - expected).abs()
-                assert difference.max() <= tolerance, (name, step, difference.max())
+                assert difference.max() <= tolerance, (method, name, step, difference.max())
+
+    def on_rank(rank):
+        for method in CODES:
+            compare(rank, method)
 
     ranks.run(on_rank)
 
@@ -250,14 +252,15 @@ def test_natural_compression_is_right_on_average():
     ranks.run(on_rank)
 
 
-@pytest.mark.parametrize("method", [*CODES, "topk"])
-def test_the_step_is_skipped_on_every_rank(method):
-    path = PATHS.get(method, "gather")
+def test_the_step_is_skipped_on_every_rank():
     ranks.check_infinity_skips_the_step(
         lambda: wrapped(make_model()),
         batch,
         nn.functional.mse_loss,
-        lambda model, scaler: netsum.torch.compress(model, method, path=path, grad_scaler=scaler),
+        lambda model, scaler, method: netsum.torch.compress(
+            model, method, path=PATHS.get(method, "gather"), grad_scaler=scaler
+        ),
+        methods=[*CODES, "topk"],
     )
 
 
@@ -278,11 +281,9 @@ def test_training_with_codes_ends_near_the_uncompressed_loss(methods):
         assert loss < plain + 0.05 * untrained, method
 
 
-@pytest.mark.parametrize("method", CODES)
-def test_a_restored_state_of_codes_continues_with_the_same_bits(method):
-    options = {**CODES[method][1], "memory": "residual"}
-
-    def on_rank(rank):
+def test_a_restored_state_of_codes_continues_with_the_same_bits():
+    def compare(rank, method):
+        options = {**CODES[method][1], "memory": "residual"}
         model, restored = wrapped(Chosen()), wrapped(Chosen())
         state = netsum.torch.compress(model, method, **options)
         for step in range(3):
@@ -290,13 +291,17 @@ def test_a_restored_state_of_codes_continues_with_the_same_bits(method):
         netsum.torch.compress(restored, method, **options).load_state_dict(state.state_dict())
         for step in range(3, STEPS):
             expected, averaged = (backward(m, gradient_of(rank, step)) for m in (model, restored))
-            assert all(torch.allclose(averaged[name], expected[name], atol=1e-6) for name in COMPRESSED)
+            assert all(torch.allclose(averaged[name], expected[name], atol=1e-6) for name in COMPRESSED), method
 
         other = netsum.torch.Compression(
             Chosen(shapes={"wide.weight": (30, 50), "deep.weight": (40, 41)}), method, **options
         )
         with pytest.raises(ValueError, match=r"deep.weight with the shape \[40, 40\], and the model with \[40, 41\]"):
             other.load_state_dict(state.state_dict())
+
+    def on_rank(rank):
+        for method in CODES:
+            compare(rank, method)
 
     ranks.run(on_rank, world_size=2)
 

@@ -105,6 +105,7 @@ def losses_of(rank, make_optimizer, steps=150):
         return sum(nn.functional.mse_loss(model(x), y).item() for x, y in (batch(99, s) for s in range(20))) / 20
 
 
+@pytest.mark.soak  # the tests above have each of its steps
 def test_training_ends_near_the_loss_of_adam():
     def on_rank(rank):
         def optimizer(warmup):

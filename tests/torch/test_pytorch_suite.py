@@ -55,6 +55,7 @@ def test_exclusions_are_up_to_date():
     assert all(listed.values()), "each exclusion has a reason"
 
 
+@pytest.mark.soak  # as part of test_the_whole_suite, but in a minute
 def test_eight_ranks_and_a_daemon():
     """Of the tests that use netsum, one that PyTorch skips in fewer ranks: its group leaves ranks out."""
     run_suite(8, "daemon", "ours", "all_gather_group")

@@ -210,21 +210,14 @@ def assert_same_fsdp2(names):
 
 
 @pytest.mark.all_ways
-def test_fully_shard():
-    assert_same_fsdp2(BOTH_WAYS)
+def test_fully_shard(way):
+    assert_same_fsdp2((*BOTH_WAYS, *(("clip", "divide_factor", "bfloat16") if way == "shared_memory" else ())))
 
 
+@pytest.mark.soak
 @pytest.mark.shared_memory
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("clip", "divide_factor", "bfloat16"),
-        pytest.param(ONE_WAY, marks=pytest.mark.soak),
-    ],
-    ids=["some", "all"],
-)
-def test_fully_shard_with_options(names):
-    assert_same_fsdp2(names)
+def test_fully_shard_with_options():
+    assert_same_fsdp2(ONE_WAY)
 
 
 @pytest.mark.shared_memory
@@ -278,6 +271,7 @@ def test_a_checkpoint_of_fully_shard():
     ranks.run(on_rank)
 
 
+@pytest.mark.soak  # overlap changes no bit of what is trained again
 def test_fully_shard_gives_the_same_bits_twice():
     first, second = (ranks.run(lambda rank: fsdp2(rank, "plain")) for _ in range(2))
     for ours, again in zip(first, second, strict=True):
@@ -319,18 +313,15 @@ def assert_overlap_changes_no_bit(names):
 
 
 @pytest.mark.all_ways
-def test_overlap_changes_no_bit():
-    assert_overlap_changes_no_bit(BOTH_WAYS)
+def test_overlap_changes_no_bit(way):
+    some = ("accumulate", "prefetch", "divide_by_size", "reduce_bfloat16")
+    assert_overlap_changes_no_bit(some if way == "shared_memory" else BOTH_WAYS)
 
 
+@pytest.mark.soak
 @pytest.mark.shared_memory
-@pytest.mark.parametrize(
-    "names",
-    [("accumulate", "prefetch", "divide_by_size", "reduce_bfloat16"), pytest.param(ONE_WAY, marks=pytest.mark.soak)],
-    ids=["some", "all"],
-)
-def test_overlap_changes_no_bit_with_options(names):
-    assert_overlap_changes_no_bit(names)
+def test_overlap_changes_no_bit_with_options():
+    assert_overlap_changes_no_bit(tuple(FSDP2))
 
 
 def test_overlap_outlives_a_backward_pass_that_fails():

@@ -68,12 +68,18 @@ TRAININGS = {
 }
 
 
-@pytest.mark.all_ways
-def test_same_training_as_gloo():
-    def on_rank(rank):
-        return {name: train(rank, **options) for name, (options, _) in TRAININGS.items()}
+def train_all(rank):
+    return {name: train(rank, **options) for name, (options, _) in TRAININGS.items()}
 
-    ours, gloo = (ranks.run(on_rank, backend=backend) for backend in ("netsum", "gloo"))
+
+@pytest.fixture(scope="module")
+def gloo():
+    return ranks.run(train_all, backend="gloo")
+
+
+@pytest.mark.all_ways
+def test_same_training_as_gloo(gloo):
+    ours = ranks.run(train_all)
     start = torch.cat([p.detach().flatten() for p in make_model().parameters()])
     for name, (_, tolerance) in TRAININGS.items():
         for rank in range(1, WORLD_SIZE):
