@@ -17,12 +17,11 @@ NETSUM = pathlib.Path(os.environ.get("NETSUM_BUILD", ROOT / "build/release")) / 
 
 def pytest_configure(config):
     """PyTorch, torchrun and killed processes leave temporary files behind: they go with this run. `tmp_path` stays."""
-    if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the environment
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-        folder = tempfile.TemporaryDirectory(prefix="netsum-", ignore_cleanup_errors=True)
-        config.add_cleanup(folder.cleanup)
-        os.environ["TMPDIR"] = folder.name
-        tempfile.tempdir = None  # is read from the environment again
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = tempfile.TemporaryDirectory(prefix="netsum-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    os.environ["TMPDIR"] = folder.name
+    tempfile.tempdir = None  # is read from the environment again
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ double time_of(const Scenario& scenario) {
 }
 
 TEST(Overlap, AnAllGatherAndAReduceScatterTogetherTakeTheTimeOfOne) {
-  constexpr size_t kBytes = 2 << 20;
+  constexpr size_t kBytes = 1 << 20;
   const OperationPlan gather = operation_of(Collective::kAllGather, kRanks, kBytes);
   const OperationPlan reduce = operation_of(Collective::kReduceScatter, kRanks, kBytes);
   for (const int stripes : {1, 3}) {
