@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "arguments.h"
 
 enum { kSteps = 2, kCount = 100000, kFewer = 1000, kNobody = -1 };
 
@@ -89,24 +90,26 @@ static int run(netsum_comm* comm, int rank_that_ends) {
 int main(int argc, char** argv) {
   netsum_comm_options options = {0};
   netsum_comm* comm = NULL;
-  const char* meeting = argc > 3 ? argv[3] : "";
+  int by_root;
+  int rank_that_ends = kNobody;
   int code;
-  if (argc < 5 || argc > 6 || (strcmp(meeting, "root") != 0 && strcmp(meeting, "aggregator") != 0)) {
+  if (argc < 5 || argc > 6) {
     fprintf(stderr, "usage: %s RANK WORLD_SIZE root|aggregator HOST:PORT [RANK_THAT_ENDS]\n", argv[0]);
     return 2;
   }
   options.struct_size = sizeof(options);
-  options.rank = atoi(argv[1]);
-  options.world_size = atoi(argv[2]);
+  if (!read_arguments(argv, INT_MAX, &options.rank, &options.world_size, &by_root)) return 2;
+  if (argc == 6 && !read_number(argv[5], "RANK_THAT_ENDS", 0, options.world_size - 1, &rank_that_ends))
+    return 2;
   options.job = "example";
-  if (strcmp(meeting, "aggregator") == 0) {
-    options.aggregators = argv[4];
-  } else {
+  if (by_root) {
     options.root = argv[4];
+  } else {
+    options.aggregators = argv[4];
   }
   code = netsum_comm_connect(&options, &comm);
   if (code != NETSUM_OK) return fail("connect", code);
-  code = run(comm, argc == 6 ? atoi(argv[5]) : kNobody);
+  code = run(comm, rank_that_ends);
   netsum_comm_close(comm);
   return code;
 }

@@ -14,8 +14,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <string_view>
 #include <vector>
+
+#include "arguments.h"
 
 namespace {
 
@@ -71,21 +72,22 @@ netsum::Status go_on_without(netsum::Communicator& communicator, const netsum::S
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string_view meeting = argc > 3 ? argv[3] : "";
-  if (argc < 5 || argc > 6 || (meeting != "root" && meeting != "aggregator")) {
+  if (argc < 5 || argc > 6) {
     std::fprintf(stderr, "usage: %s RANK WORLD_SIZE root|aggregator HOST:PORT [RANK_THAT_ENDS]\n", argv[0]);
     return 2;
   }
   netsum::CommunicatorOptions options;
-  options.rank = std::atoi(argv[1]);
-  options.world_size = std::atoi(argv[2]);
+  int by_root = 0;
+  if (read_arguments(argv, INT_MAX, &options.rank, &options.world_size, &by_root) == 0) return 2;
   options.job = "example";
-  if (meeting == "aggregator") {
-    options.aggregators = {argv[4]};
-  } else {
+  if (by_root != 0) {
     options.root = argv[4];
+  } else {
+    options.aggregators = {argv[4]};
   }
-  const int rank_that_ends = argc == 6 ? std::atoi(argv[5]) : netsum::kNoRank;
+  int rank_that_ends = netsum::kNoRank;
+  if (argc == 6 && read_number(argv[5], "RANK_THAT_ENDS", 0, options.world_size - 1, &rank_that_ends) == 0)
+    return 2;
   auto connected = netsum::Communicator::connect(options);
   if (!connected.ok()) return fail(connected.status());
   netsum::Communicator& communicator = *connected.value();

@@ -5,8 +5,9 @@
  */
 #include <netsum/netsum.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "arguments.h"
 
 enum { kMostRanks = 64, kCount = 1000 };
 
@@ -83,19 +84,18 @@ int main(int argc, char** argv) {
   netsum_comm_options options = {0};
   netsum_comm* comm = NULL;
   int result;
-  if (argc != 5 || atoi(argv[2]) > kMostRanks) {
-    fprintf(stderr, "usage: %s RANK WORLD_SIZE root|aggregator HOST:PORT, with up to %d ranks\n", argv[0],
-            (int)kMostRanks);
+  int by_root;
+  if (argc != 5) {
+    fprintf(stderr, "usage: %s RANK WORLD_SIZE root|aggregator HOST:PORT\n", argv[0]);
     return 2;
   }
   options.struct_size = sizeof(options);
-  options.rank = atoi(argv[1]);
-  options.world_size = atoi(argv[2]);
+  if (!read_arguments(argv, kMostRanks, &options.rank, &options.world_size, &by_root)) return 2;
   options.job = "example";
-  if (strcmp(argv[3], "aggregator") == 0) {
-    options.aggregators = argv[4];
-  } else {
+  if (by_root) {
     options.root = argv[4];
+  } else {
+    options.aggregators = argv[4];
   }
   if (netsum_comm_connect(&options, &comm) != NETSUM_OK) return fail("connect");
   result = run(comm);

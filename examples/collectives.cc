@@ -6,10 +6,10 @@
 #include <netsum/communicator.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <string>
 #include <vector>
+
+#include "arguments.h"
 
 namespace {
 
@@ -85,13 +85,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   netsum::CommunicatorOptions options;
-  options.rank = std::atoi(argv[1]);
-  options.world_size = std::atoi(argv[2]);
+  int by_root = 0;
+  if (read_arguments(argv, INT_MAX, &options.rank, &options.world_size, &by_root) == 0) return 2;
   options.job = "example";
-  if (std::string(argv[3]) == "aggregator") {
-    options.aggregators = {argv[4]};
-  } else {
+  if (by_root != 0) {
     options.root = argv[4];
+  } else {
+    options.aggregators = {argv[4]};
   }
   auto connected = netsum::Communicator::connect(options);
   if (!connected.ok()) {

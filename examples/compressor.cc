@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "arguments.h"
 
 namespace {
 
@@ -69,13 +70,13 @@ int main(int argc, char** argv) {
   if (!compression.ok()) return fail(compression.status());
 
   netsum::CommunicatorOptions options;
-  options.rank = std::atoi(argv[1]);
-  options.world_size = std::atoi(argv[2]);
+  int by_root = 0;
+  if (read_arguments(argv, INT_MAX, &options.rank, &options.world_size, &by_root) == 0) return 2;
   options.job = "example";
-  if (std::string(argv[3]) == "aggregator") {
-    options.aggregators = {argv[4]};
-  } else {
+  if (by_root != 0) {
     options.root = argv[4];
+  } else {
+    options.aggregators = {argv[4]};
   }
   auto connected = netsum::Communicator::connect(options);
   if (!connected.ok()) return fail(connected.status());
