@@ -305,7 +305,7 @@ TEST(ReductionTest, AutoLeavesDenseTensorsAloneAndComesBack) {
 
 // The byte model of docs/sparse.md: values of the union, and an index of so many bits for each of its elements.
 TEST(ReductionTest, BytesAreThoseOfTheModel) {
-  constexpr size_t kElements = 1'000'000;
+  constexpr size_t kElements = 4'000'000;
   const struct { double density, most_bits; } kCases[] = {{0.03, 16}, {0.01, 16}, {0.001, 32}};
   for (const auto& one : kCases) {
     Rng rng(9);

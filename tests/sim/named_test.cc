@@ -224,7 +224,7 @@ TEST(NamedRuns, OnePercentOfThePacketsIsTwentyRoundTripsLate) {
     ASSERT_EQ(report.first_problem(), "") << "seed " << seed;
     late += report.network.late;
   }
-  EXPECT_GT(late, 300u * 10);
+  EXPECT_GT(late, 100u * 10);
 }
 
 TEST(NamedRuns, OnePercentLoss) {

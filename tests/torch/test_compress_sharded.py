@@ -64,7 +64,7 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_the_average_is_within_the_bound_of_the_method(world_size):
     def check(rank, method, options, bound):
         before = ranks.calls()["reduce_scatter_tensor"] if ranks.calls() else 0
@@ -99,7 +99,7 @@ METHODS_WITH_RESIDUAL = {
 }
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_all_that_the_ranks_have_had_arrives_or_remains(world_size):
     def on_rank(rank):
         for method, options in METHODS_WITH_RESIDUAL.items():

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 import torch
 from torch import nn
 
-STEPS = 6
+STEPS = 4
 
 
 class Block(nn.Module):
@@ -297,7 +297,7 @@ def overlapped(rank, name, in_flight=None):
     return losses, parameters_of(model)
 
 
-def assert_overlap_changes_no_bit(names):
+def assert_overlap_changes_no_bit(names, world_size=2):
     def on_rank(rank):
         results = []
         for name in names:
@@ -305,7 +305,7 @@ def assert_overlap_changes_no_bit(names):
             results.append((fsdp2(rank, name), overlapped(rank, name, in_flight), max(in_flight)))
         return results
 
-    for results in ranks.run(on_rank):
+    for results in ranks.run(on_rank, world_size=world_size):
         for name, (plain, other, in_flight) in zip(names, results, strict=True):
             assert all(map(torch.equal, plain, other)), name
             uses_at_once = name in ("reduce_bfloat16", "reduce_float16")
@@ -321,7 +321,7 @@ def test_overlap_changes_no_bit(way):
 @pytest.mark.soak
 @pytest.mark.shared_memory
 def test_overlap_changes_no_bit_with_options():
-    assert_overlap_changes_no_bit(tuple(FSDP2))
+    assert_overlap_changes_no_bit(tuple(FSDP2), 4)
 
 
 def test_overlap_outlives_a_backward_pass_that_fails():
@@ -391,8 +391,9 @@ def test_fsdp1(world_size):
 
 @pytest.mark.shared_memory
 @pytest.mark.filterwarnings("ignore")
-def test_fsdp1_with_options():
-    assert_same_fsdp1([name for name in FSDP1 if name != "full"], 4)
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.soak)])
+def test_fsdp1_with_options(world_size):
+    assert_same_fsdp1([name for name in FSDP1 if name != "full"], world_size)
 
 
 # --- ZeRO -------------------------------------------------------------------------------------------------------
