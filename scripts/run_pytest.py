@@ -13,7 +13,9 @@ ranks, which is not safe in a process with threads, such as a worker of pytest-x
 
 import argparse
 import atexit
+import contextlib
 import gc
+import io
 import os
 import pathlib
 import re
@@ -21,6 +23,7 @@ import signal
 import sys
 import time
 
+NO_PLUGINS = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 # Those that take long, longest first. The others follow by name.
 LONG = [
     "tests/chaos/test_chaos.py",
@@ -72,8 +75,8 @@ def in_order(places):
 def import_for(labels):
     """No collection of garbage searches what is imported here: that takes a second, and in each process again."""
     gc.disable()
-    import pytest  # noqa: F401
-
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        run_pytest("--version")  # imports the plugins
     if "torch" in labels:
         os.environ["OMP_NUM_THREADS"] = "1"  # read by PyTorch when it is imported
         import netsum.torch  # noqa: F401
@@ -83,6 +86,20 @@ def import_for(labels):
         del os.environ["OMP_NUM_THREADS"]
     gc.freeze()
     gc.enable()
+
+
+class Undo:
+    """A plug-in: what tests start has the plug-ins of its own."""
+
+    def pytest_configure(self):
+        os.environ.pop(NO_PLUGINS, None)
+
+
+def run_pytest(*arguments):
+    import pytest
+
+    os.environ[NO_PLUGINS] = "1"  # others take half a second, and are for tests of other packages
+    return int(pytest.main(["-p", "pytest_timeout", *arguments], plugins=[Undo()]))
 
 
 def run_file(file, marks, results, name):
@@ -95,10 +112,9 @@ def run_file(file, marks, results, name):
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        import pytest
-
-        arguments = ["-q", "-p", "no:cacheprovider", "-m", marks, "--junitxml", str(results / f"{name}.xml"), file]
-        status = int(pytest.main(arguments))
+        status = run_pytest(
+            "-q", "-p", "no:cacheprovider", "-m", marks, "--junitxml", str(results / f"{name}.xml"), file
+        )
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
