@@ -14,7 +14,8 @@ ctest_which=(--label-exclude '^soak$')
 # What pytest runs (scripts/run_pytest.py), by the label that its processor seconds are counted under.
 python_tests=(torch=tests/torch racks=tests/chaos racks=tests/install racks=tests/deploy racks=tests/tutorial racks=bench
               command=scripts command=tests/mutation command=tests/cli)
-link_tests=(links=tests/cli/doctor_rates_test.py links=tests/cli/rack_spare_test.py)  # some of them measure rates of links
+# Some of them measure rates of links.
+link_tests=(links=tests/cli/doctor_rates_test.py links=tests/cli/rack_spare_test.py links=tests/cli/mpi_test.py)
 soak_tests=()
 case "$what" in
   all) ;;

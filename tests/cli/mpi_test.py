@@ -114,6 +114,7 @@ class TestMpi(CommandTest):
         assert 0 < taken < TAKEN
         assert taken + passed == TAKEN + PASSED
 
+    @pytest.mark.measures
     @pytest.mark.parametrize("btl", ["self,vader", "self,tcp"])
     def test_messages_pass_a_rank_that_waits(self, programs, btl):
         """It looks for them every 50 us for a second, so few of them find it in a wait of a millisecond."""
