@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+import run_pytest
 
 SCRIPT = pathlib.Path(__file__).with_name("run_pytest.py")
 FILES = {
@@ -20,6 +21,7 @@ FILES = {
 UNDONE = """
 import time
 import pytest
+import run_pytest
 
 @pytest.fixture
 def made(tmp_path):
@@ -95,3 +97,8 @@ def test_more_files_at_a_time_after_the_other_runner(folder):
     finally:
         os.kill(run.pid, signal.SIGTERM) if run.poll() is None else None
         run.stdout.close()
+
+
+def test_the_long_files_are_there():
+    root = SCRIPT.parents[1]
+    assert [name for name in run_pytest.LONG if not (root / name).exists()] == []
