@@ -17,6 +17,7 @@ python_tests=(torch=tests/torch racks=tests/chaos racks=tests/install racks=test
 # Some of them measure rates of links.
 link_tests=(links=tests/cli/doctor_rates_test.py links=tests/cli/rack_spare_test.py links=tests/cli/mpi_test.py)
 soak_tests=()
+at_a_time=$((3 * jobs))  # most files wait for more than half of their time: for deadlines, and for processes to start
 case "$what" in
   all) ;;
   check)
@@ -30,7 +31,7 @@ case "$what" in
     export NETSUM_SOAK=1 ;;
   asan | tsan)
     preset=$what
-    python_tests=(command=tests/cli) link_tests=() ;;
+    python_tests=(command=tests/cli) link_tests=() at_a_time=$jobs ;;
   *)
     sed -n '2,7p' "$0" >&2
     exit 2 ;;
@@ -99,8 +100,7 @@ if [ ${#link_tests[@]} -gt 0 ]; then
 fi
 if [ ${#python_tests[@]} -gt 0 ]; then
   step "Python package, command, racks (pytest), beside ctest"
-  # Most files wait for more than half of their time: for deadlines, and for processes to start.
-  "${run_files[@]}" --jobs "$jobs" --after "$results/ctest.exit" --then "$((3 * jobs))" --marks "not measures and not soak" \
+  "${run_files[@]}" --jobs "$jobs" --after "$results/ctest.exit" --then "$at_a_time" --marks "not measures and not soak" \
     "${python_tests[@]}" > "$results/pytest.log" 2>&1 &
   trap 'kill $!; wait $!' EXIT
 fi
