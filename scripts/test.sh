@@ -96,7 +96,7 @@ if [ "$what" = soak ]; then choose_soak_tests; fi
 
 if [ ${#link_tests[@]} -gt 0 ]; then
   step "rates of links (pytest)"
-  "${run_files[@]}" --jobs "$jobs" --marks "measures and not soak" "${link_tests[@]}" || runners+=(pytest)
+  "${run_files[@]}" --jobs "${#link_tests[@]}" --marks "measures and not soak" "${link_tests[@]}" || runners+=(pytest)
 fi
 if [ ${#python_tests[@]} -gt 0 ]; then
   step "Python package, command, racks (pytest), beside ctest"

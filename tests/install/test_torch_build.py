@@ -68,7 +68,13 @@ def configured(tmp_path, torch):
     return build, json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("version", "minor"), [("2.13.0+cu130", "2.13"), ("2.12.1", "2.12"), ("2.11.0a0+git", "2.11")])
+@pytest.mark.parametrize(
+    ("version", "minor"),
+    [
+        ("2.13.0+cu130", "2.13"),
+        *(pytest.param(*old, marks=pytest.mark.soak) for old in (("2.12.1", "2.12"), ("2.11.0a0+git", "2.11"))),
+    ],
+)
 def test_a_build_for_cuda_needs_no_cuda_toolkit(tmp_path, version, minor):
     torch = fake_torch(tmp_path / "packages", version)
     build, compile_commands = configured(tmp_path, torch)
