@@ -252,6 +252,29 @@ TEST(VerifiedSums, DifferencesThatAreMultiplesOfPowersOfTwoAreRefused) {
   EXPECT_GT(pass_modulo_2_64, 80);
 }
 
+TEST(VerifiedSums, WhatIsBehindTheLimbsIsZero) {
+  const Ranks ranks(3);
+  const SumId id = id_of(NETSUM_FORMAT_SUM_I32);
+  Rng rng(5);
+  Payload sum = sum_of(id.format, ranks.contributions(id, &rng));
+  ASSERT_TRUE(ranks[0].is_right(id, sum.data()));
+  EXPECT_EQ(sum.back(), 0);  // three limbs of four bytes, in sixteen
+  sum.back() = 1;
+  EXPECT_FALSE(ranks[0].is_right(id, sum.data()));
+}
+
+// Ranks of two builds may be in one job.
+TEST(VerifiedSums, TagsAndDigestsNeverChange) {
+  const VerifiedSums rank(kKey, 1, 3, kPayloadBytes);
+  const SumId id = id_of(NETSUM_FORMAT_SUM_I32);
+  Payload payload(kLanesBytes + tag_bytes(4, 3));
+  for (size_t i = 0; i < kLanesBytes; ++i) payload[i] = static_cast<uint8_t>(i);
+  rank.write_tag(id, payload.data());
+  EXPECT_THAT(std::vector<int64_t>({get(payload, 8, kLanesBytes / 8), get(payload, 8, kLanesBytes / 8 + 1)}),
+              testing::ElementsAre(339250249846055781, 41));
+  EXPECT_EQ(rank.digest(payload.data(), 13), 12195137614320611414u);
+}
+
 TEST(VerifiedSums, KeysDifferByStripeAndSecret) {
   const netsum_key stripe0 = sum_key(kKey, 0);
   EXPECT_NE(stripe0, sum_key(kKey, 1));
