@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "src/base/assert.h"
 #include "src/kernels/kernels.h"
@@ -82,6 +83,8 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   job.frame_bytes = NETSUM_HEADER_BYTES + spec.payload_bytes;
   job.spent = {};
   job.multicast_group = spec.multicast_group;
+  job.takes_turns = spec.spec.phase_period_us() > 0;
+  job.sent_us = job.asked_us = INT64_MIN / 2;
   job.peers.fill(Peer());
   if (spec.parent) {
     job.parent = netsum_parent_job{
@@ -156,7 +159,7 @@ void AggregatorCore::on_packet(int64_t now_us, const InPacket& packet) {
   reason = admit(packet, fields, job, now_us);
   if (reason != NETSUM_DROP_NONE) return drop(reason);
   if (fields.type == NETSUM_TYPE_HELLO) {
-    on_hello(packet, fields, job);
+    on_hello(now_us, packet, fields, job);
   } else {
     on_contribution(now_us, packet, fields, job);
   }
@@ -188,9 +191,30 @@ int AggregatorCore::admit(const InPacket& packet, const netsum_fields& fields, J
   return NETSUM_DROP_NONE;
 }
 
-void AggregatorCore::on_hello(const InPacket& packet, const netsum_fields& fields, Job& job) {
+bool AggregatorCore::has_turn(int64_t now_us, Job& job) {
+  const auto sends = [&](const Job& one) { return now_us - one.sent_us <= kTurnUs; };
+  const auto asks = [&](const Job& one) { return now_us - one.asked_us <= kWaitsUs; };
+  if (!asks(job)) job.asks_since_us = now_us;
+  job.asked_us = now_us;
+  const auto is_before = [&](const Job& other) {
+    if (&other == &job || other.rules.members == 0 || !other.takes_turns) return false;
+    return sends(other) || (asks(other) && other.asks_since_us < job.asks_since_us);
+  };
+  // Its other members have begun.
+  if (!sends(job) && std::any_of(jobs_.begin(), jobs_.end(), is_before)) return false;
+  job.sent_us = now_us;
+  job.asked_us = INT64_MIN / 2;
+  return true;
+}
+
+void AggregatorCore::on_hello(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job) {
   Peer& peer = job.peers[fields.member];
   if (!peer.address.valid()) peer = {packet.from, packet.local};
+  // A member that has contributed asks for the job's turn, by further HELLOs until one is answered.
+  if (job.takes_turns && peer.heard_us != 0) {
+    if (fields.round <= std::exchange(peer.hello, std::max(peer.hello, fields.round))) return;
+    if (!has_turn(now_us, job)) return;
+  }
   counters_.hellos.add();
   uint8_t* frame = scratch_frame();
   std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
@@ -235,7 +259,7 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
     default:
       return act(verdict, fields, job, peer);
   }
-  peer.heard_us = now_us;
+  peer.heard_us = job.sent_us = now_us;
   ++peer.totals.kept[kUp];
   note_lateness(now_us, verdict, fields, job);
   counters_.contributions.add();

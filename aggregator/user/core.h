@@ -79,11 +79,15 @@ class AggregatorCore {
   uint64_t injected_flips() const { return injected_flips_.get(); }  // bits, by Limits::flipped_bits
 
  private:
+  // A job that has sent nothing for so long has no turn, and one that has not asked for so long waits for none.
+  static constexpr int64_t kTurnUs = 4'000, kWaitsUs = 10'000;
+
   // A member's address, and the local address that it sends to (InPacket::local).
   struct Peer {
     Address address;
     uint16_t local = 0;
     int64_t heard_us = 0;         // the last contribution that a slot accepted; others may be replayed
+    uint32_t hello = 0;           // the number of the last HELLO that asked for the job's turn
     faults::MemberTotals totals;  // what is kept on the way down is not in them: all rounds
   };
   struct Job {
@@ -100,6 +104,10 @@ class AggregatorCore {
     std::vector<int64_t> opened_us;  // of each data slot: the first contribution to its round
     std::shared_ptr<faults::LastContributions> last;  // as in DataplaneJob
     Address multicast_group;                          // valid: one packet there instead of one to each member
+    // Whether its steps wait for their turn (JobSpec::phase_period_us). If so, when it sent last or got its turn, when it asked for
+    // that last, and since when it has been asking.
+    bool takes_turns = false;
+    int64_t sent_us = 0, asked_us = 0, asks_since_us = 0;
     std::array<Peer, NETSUM_MAX_MEMBERS> peers{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
     wire::PacketKey parent_key;
@@ -130,7 +138,9 @@ class AggregatorCore {
     return job.places.get() + place_of(job, slot) * (job.rules.members + 1u) * job.rules.payload_bytes;
   }
   void welcome_multicast_group(const netsum_fields& hello, const Job& job);
-  void on_hello(const InPacket& packet, const netsum_fields& fields, Job& job);
+  // Whether the job has the turn, or gets it: no other job has sent for a while, and none has asked for longer.
+  bool has_turn(int64_t now_us, Job& job);
+  void on_hello(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job);
   void on_contribution(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job);
   // Puts a contribution into its round. Returns true if it makes the round's sum overflow.
   bool add(const netsum_fields& fields, const netsum_verdict& verdict, const uint8_t* payload, Job& job);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <optional>
 
@@ -103,6 +104,94 @@ class AggregatorCoreTest : public testing::Test {
     return value;
   }
 };
+
+// Three jobs of two members, of which the last one takes no turns.
+class TurnsTest : public AggregatorCoreTest {
+ protected:
+  void SetUp() override {
+    now_us_ = 1000;
+    for (uint16_t job = 0; job < 3; ++job) {
+      DataplaneJob spec = job_of(job, 2, 4);
+      if (job < 2) spec.spec.set_phase_period_us(100'000);
+      ASSERT_TRUE(core_.install(spec).ok());
+      for (uint16_t member = 0; member < 2; ++member) hello(job, member, host_of(job, member));
+    }
+    EXPECT_EQ(replies().size(), 6u) << "members that have not contributed are answered";
+    for (uint16_t job = 0; job < 3; ++job) sum(job);
+    now_us_ += 50'000;
+  }
+  static Address host_of(uint16_t job, uint16_t member) {
+    return host(static_cast<uint8_t>(10 * job + member));
+  }
+  void sum(uint16_t job) {
+    for (uint16_t member = 0; member < 2; ++member)
+      contribute(job, member, host_of(job, member), rounds_[job]);
+    ++rounds_[job];
+    EXPECT_EQ(replies().size(), 2u);
+  }
+  // Whether a new HELLO is answered.
+  bool asks(uint16_t job, uint16_t member) {
+    netsum_fields f = fields(NETSUM_TYPE_HELLO, job, member);
+    f.round = ++hellos_;
+    f.payload_bytes = 0;
+    send(f, host_of(job, member));
+    return !replies().empty();
+  }
+
+  std::array<uint32_t, 3> rounds_ = {1, 1, 1};
+  uint32_t hellos_ = 1;
+};
+
+TEST_F(TurnsTest, AJobWaitsWhileAnotherOneSends) {
+  EXPECT_TRUE(asks(0, 0));
+  EXPECT_TRUE(asks(0, 1));
+  for (int i = 0; i < 10; ++i) {
+    now_us_ += 2000;
+    sum(0);
+    EXPECT_FALSE(asks(1, 0));
+    EXPECT_TRUE(asks(0, 1)) << "it has the turn";
+    EXPECT_TRUE(asks(2, 0)) << "it takes no turns";
+  }
+  now_us_ += 4000;
+  EXPECT_FALSE(asks(1, 1)) << "it has sent a moment ago";
+  now_us_ += 1000;
+  EXPECT_TRUE(asks(1, 0));
+  EXPECT_TRUE(asks(1, 1));
+  EXPECT_FALSE(asks(0, 0));
+}
+
+TEST_F(TurnsTest, WhoAsksFirstIsNext) {
+  ASSERT_TRUE(asks(0, 0));
+  now_us_ += 2000;
+  ASSERT_FALSE(asks(1, 0));
+  now_us_ += 3000;
+  EXPECT_FALSE(asks(0, 0)) << "the other one waits";
+  EXPECT_TRUE(asks(1, 0));
+  EXPECT_FALSE(asks(0, 0));
+  now_us_ += 20'000;
+  EXPECT_TRUE(asks(0, 0));
+  now_us_ += 2000;
+  ASSERT_FALSE(asks(1, 1));
+  now_us_ += 20'000;
+  EXPECT_TRUE(asks(0, 0)) << "it has asked long ago";
+}
+
+TEST_F(TurnsTest, AJobThatIsGoneHasNoTurn) {
+  ASSERT_TRUE(asks(0, 0));
+  ASSERT_FALSE(asks(1, 0));
+  core_.remove(0, 7);
+  EXPECT_TRUE(asks(1, 0));
+}
+
+TEST_F(TurnsTest, AReplayedHelloAsksForNothing) {
+  ASSERT_TRUE(asks(0, 0));
+  now_us_ += 50'000;
+  netsum_fields f = fields(NETSUM_TYPE_HELLO, 0, 0);
+  f.round = hellos_;
+  send(f, host_of(0, 0));
+  EXPECT_TRUE(replies().empty());
+  EXPECT_TRUE(asks(1, 0));
+}
 
 TEST_F(AggregatorCoreTest, GrantsSlotsAndTakesThemBack) {
   EXPECT_EQ(core_.free_slots(), 16u);

@@ -74,6 +74,10 @@ class Stripe {
   // Whether, at the last next_packet() that had nothing to send, only a limit was in the way of a stream.
   bool held_back() const { return held_back_[0] || held_back_[1]; }
 
+  // As those of Connection: next_packet() asks.
+  void ask_for_turn() { slots_.ask_for_turn(); }
+  void give_up_turn() { slots_.give_up_turn(); }
+
   // A parsed packet of this stripe with a valid tag. `payload` has fields.payload_bytes. Returns an error if the packet ends
   // the job. Finished scale groups reduce their operation's chunks_left.
   Status on_packet(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);

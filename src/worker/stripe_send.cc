@@ -7,8 +7,9 @@
 namespace netsum {
 
 uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame, const Limits& limits) {
-  const uint32_t size =
-      connection().welcomed() ? next_step_packet(now_us, frame, limits) : slots_.write_hello(now_us, frame);
+  const bool says_hello = !connection().welcomed() || connection().asks_for_turn();
+  uint32_t size = says_hello ? slots_.write_hello(now_us, frame) : 0;
+  if (size == 0 && connection().welcomed()) size = next_step_packet(now_us, frame, limits);
   if (size > 0) {
     counters_.packets_sent.add();
     counters_.bytes_sent.add(size);

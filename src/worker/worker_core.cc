@@ -119,7 +119,12 @@ WorkerCore::WorkerCore(const WorkerOptions& options)
     pacer_.emplace(std::max<uint64_t>(1, options.pace_bytes_per_s / cores),
                    packet * std::max<uint64_t>(1, kPaceBurst / 2 / cores));
   }
-  if (options.phase_period_us > 0) gate_.emplace(options.phase_period_us, options.phase_offset_us);
+  if (options.phase_period_us > 0) {
+    bool has_turns = false;
+    for (size_t i = 0; i < options.stripes.size(); ++i)
+      has_turns |= options_.stripes[i].embedded_in == kNoRank && (weights.empty() || weights[i] > 0);
+    gate_.emplace(options.phase_period_us, options.phase_offset_us, has_turns);
+  }
   outbox_.reserve(kBurst);
 }
 
@@ -177,21 +182,44 @@ bool WorkerCore::may_start(const OperationSpec& spec) const {
          next_chunk_[stream] < now.lowest_chunk + kAhead * now.window_packets;
 }
 
-bool WorkerCore::waits_for_phase(int64_t now_us) {
+void WorkerCore::for_shared_stripes(const std::function<void(Stripe&)>& act) {
+  const std::vector<uint32_t>& weights = options_.stripe_weights;
+  for (auto& stripe : stripes_) {
+    const bool used = weights.empty() || weights[stripe->options().index] > 0;
+    if (used && stripe->options().embedded_in == kNoRank) act(*stripe);
+  }
+}
+
+bool WorkerCore::waits_at_gate(int64_t now_us) {
   if (!at_gate_ || waiting_.empty()) return false;
   const int64_t deadline_us = waiting_.next_deadline_us();
   if (phase_us_ == INT64_MAX) {
     phase_us_ = gate_->ready_us(now_us, idle_since_us_ == 0 ? now_us : idle_since_us_);
     if (phase_us_ - now_us > deadline_us / 2 - now_us / 2) phase_us_ = now_us;
   }
-  if (now_us < std::min(phase_us_, deadline_us)) return true;
+  if (!asks_for_turn_ && now_us < std::min(phase_us_, deadline_us)) return true;
+  if (waits_for_turn(now_us, deadline_us)) return true;
   at_gate_ = false;
   phase_us_ = INT64_MAX;
   return false;
 }
 
+bool WorkerCore::waits_for_turn(int64_t now_us, int64_t deadline_us) {
+  if (!asks_for_turn_) {
+    phase_us_ = std::min(gate_->turn_us(now_us), now_us + std::max<int64_t>(0, deadline_us / 2 - now_us / 2));
+    asks_for_turn_ = phase_us_ > now_us;
+    if (asks_for_turn_) for_shared_stripes([](Stripe& stripe) { stripe.ask_for_turn(); });
+  }
+  bool all = true;
+  for_shared_stripes([&](const Stripe& stripe) { all &= !stripe.connection().asks_for_turn(); });
+  if (asks_for_turn_ && !all && now_us < phase_us_) return true;
+  for_shared_stripes([](Stripe& stripe) { stripe.give_up_turn(); });
+  asks_for_turn_ = false;
+  return false;
+}
+
 void WorkerCore::start_waiting(int64_t now_us) {
-  if (waits_for_phase(now_us)) return;
+  if (waits_at_gate(now_us)) return;
   while (!waiting_.empty() && may_start(waiting_.front().spec)) {
     Submission next = waiting_.end_front();
     start(next.id, std::move(next.spec));
@@ -488,7 +516,7 @@ void WorkerCore::on_tick(int64_t now_us) {
 int64_t WorkerCore::next_tick_us() const {
   if (!status_.ok()) return INT64_MAX;
   int64_t next = std::min(recheck_us_, phase_us_);
-  if (!operations_.empty() || !connected()) {
+  if (!operations_.empty() || !connected() || asks_for_turn_) {
     next = std::min(next, paced_us_);
     for (const auto& stripe : stripes_) next = std::min(next, stripe->next_tick_us());
   }

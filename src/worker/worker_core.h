@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,7 +58,8 @@ struct WorkerOptions {
   // both. Stripes in this process do not count. 0: no limit.
   uint64_t pace_bytes_per_s = 0;
   // The first operation of a step waits for the phase (slots/start_gate.h), but not longer than half the time until its deadline:
-  // then it starts at once. A period of 0: none waits. The offset is in the time base of `now_us`.
+  // then it starts at once. Then it waits until the aggregators answer that it is the job's turn, at most for a period and half the
+  // time until its deadline. A period of 0: none waits. The offset is in the time base of `now_us`.
   int64_t phase_period_us = 0, phase_offset_us = 0;
   // This core handles those of the stripes that are number `core`'s in this group. Null: all.
   std::shared_ptr<CoreGroup> group;
@@ -165,7 +167,10 @@ class WorkerCore {
   bool may_start(const OperationSpec& spec) const;
   void start(uint64_t id, OperationSpec spec);
   void start_waiting(int64_t now_us);
-  bool waits_for_phase(int64_t now_us);
+  bool waits_at_gate(int64_t now_us);
+  bool waits_for_turn(int64_t now_us, int64_t deadline_us);
+  // Of this core's stripes, those whose aggregators other jobs may use.
+  void for_shared_stripes(const std::function<void(Stripe&)>& act);
   void enqueue(uint64_t id, std::unique_ptr<Operation> operation);
   void begin_update();
   void take_update();
@@ -210,7 +215,8 @@ class WorkerCore {
   int64_t paced_us_ = INT64_MAX;  // when the pace allows the next packet
   std::optional<StartGate> gate_;
   bool at_gate_ = false;            // waiting_ begins with an operation that came while there was none
-  int64_t phase_us_ = INT64_MAX;    // when it may start; INT64_MAX: the gate has not been asked
+  bool asks_for_turn_ = false;      // its phase has come
+  int64_t phase_us_ = INT64_MAX;    // when it starts at the latest; INT64_MAX: the gate has not been asked
   int64_t idle_since_us_ = 0;       // 0: there is an operation
   int64_t recheck_us_ = INT64_MAX;  // when collect() reads the progress of other cores again
   Counter share_changes_;

@@ -17,7 +17,6 @@ JOBS, RANKS = 2, 2  # ranks of each
 ARMS = ["alone", "together", "offsets"]
 PORT = 5252  # of the aggregator that both use
 BUSY = 0.4  # of a step that is alone
-SLACK = 1.01  # of the planned period over that of a step, so that steps are early rather than late
 FIRST = 3  # steps that do not count: the first one waits for its phase
 CALIBRATION = 10  # steps
 AHEAD_S = 6  # until the common start
@@ -97,8 +96,8 @@ def run_jobs(rack, aggregator, phases, size, steps, pause_s):
 @contextlib.contextmanager
 def turns(run, place, turns):
     """Two jobs of two workers sum at a spare host, whose link both need; each pauses between sums for so long that a sum takes 40 % of a
-    step when the job is alone. They begin at the same time: one alone, both, and both with offsets, for a period SLACK times as long as a step. All frames
-    on the spare host's link are captured. Every result is verified."""
+    step when the job is alone. They begin at the same time: one alone, both, and both with offsets, after which the spare host gives turns. All frames on its
+    link are captured. Every result is verified."""
     rate, workers = place["rate"], JOBS * RANKS
     with contextlib.ExitStack() as stack:
         rack = stack.enter_context(Rack(run.netsum, f"t{os.getpid()}", workers, rate, 1500, "user", loss=0, spares=1))
@@ -118,7 +117,7 @@ def turns(run, place, turns):
 
         def measure(turn):
             pause_s, step_s, sum_s = calibrate(turn["bytes"])
-            phases = plan(run.netsum, SLACK * step_s, sum_s)
+            phases = plan(run.netsum, step_s, sum_s)
             if turn["arm"] != "offsets":
                 phases = [common_start()] * (1 if turn["arm"] == "alone" else JOBS)
             streams = []

@@ -1,5 +1,5 @@
 // HELLO and WELCOME: whether packets of full size pass to the aggregator and back and, if it sends to a multicast group, from
-// that group. Thread rule: one thread.
+// that group. Later, a small HELLO asks whether it is the job's turn. Thread rule: one thread.
 #ifndef NETSUM_SRC_WORKER_SLOTS_CONNECTION_H_
 #define NETSUM_SRC_WORKER_SLOTS_CONNECTION_H_
 
@@ -27,17 +27,26 @@ class Connection {
     return multicast_is_silent() && now_us - answered_at_us_ >= kMulticastTimeoutUs;
   }
 
+  // Asks for the job's turn until the aggregator answers. Only when welcomed.
+  void ask_for_turn() {
+    asks_from_ = hellos_sent_;
+    due_ = true;
+  }
+  bool asks_for_turn() const { return asks_from_.has_value(); }
+  void give_up_turn() { asks_from_.reset(); }
+
   uint32_t hellos_sent() const { return hellos_sent_; }
   // Writes a HELLO if one is due, and returns its size or 0.
   uint32_t write_hello(int64_t now_us, const wire::PacketKey& key, uint8_t* frame);
   // Returns a sample of the round-trip time, in microseconds, if the WELCOME gives one.
   std::optional<int64_t> on_welcome(int64_t now_us, const netsum_fields& fields);
-  // While not welcomed. Returns the time of the next tick.
+  // While not welcomed, or asking. Returns the time of the next tick.
   int64_t on_tick(int64_t now_us);
 
  private:
   // A dozen HELLOs. Shorter than any deadline, so that this rank reports the reason before the other ranks' deadlines pass.
   static constexpr int64_t kMulticastTimeoutUs = 2'000'000;
+  static constexpr int64_t kAskUs = 2'000;  // between two HELLOs that ask for the turn
 
   const netsum_fields common_;
   const uint32_t payload_bytes_;
@@ -49,6 +58,7 @@ class Connection {
   bool due_ = true;
   uint32_t hellos_sent_ = 0;
   int64_t sent_at_us_ = 0;
+  std::optional<uint32_t> asks_from_;  // the number of the first HELLO that asks
 };
 
 }  // namespace netsum

@@ -115,10 +115,8 @@ void ReliableSlots::on_welcome(int64_t now_us, const netsum_fields& fields) {
 void ReliableSlots::on_tick(int64_t now_us) {
   if (now_us < next_tick_us_) return;
   next_tick_us_ = INT64_MAX;
-  if (!connection_.welcomed()) {
-    schedule(connection_.on_tick(now_us));
-    return;
-  }
+  if (!connection_.welcomed() || connection_.asks_for_turn()) schedule(connection_.on_tick(now_us));
+  if (!connection_.welcomed()) return;
   // While all ranks wait for a slow one, a few probes tell as much as one per slot. After a loss, probe for all overdue
   // results.
   uint32_t probe_budget = lost_since_tick_ ? UINT32_MAX : kProbesPerTick;

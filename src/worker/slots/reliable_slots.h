@@ -70,6 +70,9 @@ class ReliableSlots {
   void sent(int64_t now_us, uint32_t slot);
   uint32_t write_probe(int64_t now_us, uint32_t slot, uint8_t* frame);
   uint32_t write_hello(int64_t now_us, uint8_t* frame);
+  // As those of Connection.
+  void ask_for_turn() { connection_.ask_for_turn(); }
+  void give_up_turn() { connection_.give_up_turn(); }
 
   // A valid packet has arrived.
   void heard(int64_t now_us) { last_heard_us_ = now_us; }

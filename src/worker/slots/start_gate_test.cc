@@ -64,6 +64,26 @@ TEST(StartGate, AfterALongPauseAStepWaits) {
   EXPECT_EQ(gate.ready_us(19'400, 17'399), 20'300);
 }
 
+TEST(StartGate, WhereTurnsAreGivenOnlyTheFirstStepsWaitForTheirPhases) {
+  StartGate gate(kPeriodUs, kOffsetUs, /*has_turns=*/true);
+  ASSERT_EQ(gate.ready_us(200, 0), 300);
+  EXPECT_EQ(gate.turn_us(300), 1300);
+  EXPECT_EQ(gate.ready_us(1400, 700), 2300);
+  EXPECT_EQ(gate.ready_us(3200, 2700), 3200) << "early";
+  EXPECT_EQ(gate.turn_us(3200), 4200);
+  EXPECT_EQ(gate.ready_us(3500, 3300), 3500) << "of the same step";
+  EXPECT_EQ(gate.turn_us(3500), 3500);
+  int64_t now_us = 3500;
+  for (int step = 0; step < 3 * StartGate::kMostLate; ++step) {
+    now_us += kPeriodUs;
+    ASSERT_EQ(gate.ready_us(now_us, now_us - 600), now_us) << "late, " << step;
+  }
+  EXPECT_EQ(gate.ready_us(now_us + 3 * kPeriodUs + 1, now_us), now_us + 3 * kPeriodUs + 800) << "a pause";
+  StartGate without(kPeriodUs, kOffsetUs);
+  ASSERT_EQ(without.ready_us(200, 0), 300);
+  EXPECT_EQ(without.turn_us(300), 300);
+}
+
 // Whatever comes, a wait is shorter than a period.
 TEST(StartGate, WaitsAreBounded) {
   Rng rng(20261129);
