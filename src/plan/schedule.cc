@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace netsum::plan {
@@ -121,6 +122,72 @@ bool receives(BlockStepKind kind) {
 bool sends(BlockStepKind kind) {
   return kind == BlockStepKind::kSend || kind == BlockStepKind::kReceiveCopySend ||
          kind == BlockStepKind::kReceiveReduceSend || kind == BlockStepKind::kReceiveReduceCopySend;
+}
+
+Result<Schedule> one_sided(const Schedule& schedule) {
+  const auto unsupported = [](const std::string& what) {
+    return Status(ErrorCode::kUnsupported, what + " cannot be written with puts and signals");
+  };
+  // Of each connection, where its messages go: in scratch, if they are added to something.
+  std::map<std::tuple<int, int, int>, std::vector<BlockStep::Place>> arrivals;
+  Schedule made = schedule;
+  for (size_t r = 0; r < schedule.ranks.size(); ++r) {
+    for (const ThreadBlock& block : schedule.ranks[r].blocks) {
+      for (const BlockStep& step : block.steps) {
+        if (!receives(step.kind)) continue;
+        BlockStep::Place place = step.destination;
+        if (step.kind == BlockStepKind::kReceiveReduceCopy) {
+          place = {BlockBuffer::kScratch, made.ranks[r].chunks[2]};
+          made.ranks[r].chunks[2] += step.count;
+        } else if (step.kind != BlockStepKind::kReceive) {
+          return unsupported("a step that receives and sends");
+        }
+        arrivals[{block.receive, static_cast<int>(r), block.channel}].push_back(place);
+      }
+    }
+  }
+  std::map<std::tuple<int, int, int>, size_t> sent, received;
+  for (size_t r = 0; r < schedule.ranks.size(); ++r) {
+    const auto rank = static_cast<int>(r);
+    std::vector<std::vector<int>> last(schedule.ranks[r].blocks.size());  // [block][step]: the new one
+    for (size_t b = 0; b < last.size(); ++b) {
+      const ThreadBlock& block = schedule.ranks[r].blocks[b];
+      std::vector<BlockStep>& steps = made.ranks[r].blocks[b].steps;
+      steps.clear();
+      for (const BlockStep& step : block.steps) {
+        const BlockStep first{
+            .kind = BlockStepKind::kWait, .after_block = step.after_block, .after_step = step.after_step};
+        if (step.kind == BlockStepKind::kSend) {
+          const std::tuple connection(rank, block.send, block.channel);
+          const size_t number = sent[connection]++;
+          if (number >= arrivals[connection].size()) return unsupported("a message that nobody receives");
+          steps.push_back(step);
+          steps.back().kind = BlockStepKind::kPut;
+          steps.back().destination = arrivals[connection][number];
+          steps.push_back({.kind = BlockStepKind::kSignal});
+        } else if (receives(step.kind)) {
+          const std::tuple connection(block.receive, rank, block.channel);
+          const BlockStep::Place place = arrivals[connection][received[connection]++];
+          steps.push_back(first);
+          if (step.kind == BlockStepKind::kReceiveReduceCopy)
+            steps.push_back({.kind = BlockStepKind::kReduce,
+                             .source = place,
+                             .destination = step.destination,
+                             .count = step.count});
+        } else {
+          steps.push_back(step);
+        }
+        last[b].push_back(static_cast<int>(steps.size()) - 1);
+      }
+    }
+    for (ThreadBlock& block : made.ranks[r].blocks) {
+      for (BlockStep& step : block.steps) {
+        if (step.after_block >= 0)
+          step.after_step = last[static_cast<size_t>(step.after_block)][static_cast<size_t>(step.after_step)];
+      }
+    }
+  }
+  return made;
 }
 
 Result<Schedule> schedule_of(const Graph& graph, const TreePlan& plan) {

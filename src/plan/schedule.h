@@ -27,6 +27,10 @@ enum class BlockStepKind : uint8_t {
   kReceiveReduceCopySend,  // both
   kCopy,                   // source to destination
   kReduce,                 // adds source to destination
+  // One-sided, as in MSCCL++. A signal tells the peer that what was put before is there.
+  kPut,     // source to destination, which is a place of the rank that the block sends to
+  kSignal,  // to that rank
+  kWait,    // for a signal of the rank that the block receives from
 };
 bool receives(BlockStepKind kind);
 bool sends(BlockStepKind kind);
@@ -76,6 +80,10 @@ inline constexpr uint32_t kMostStepChunks = 72;
 // The trees of an all-reduce, in place; ranks are numbered as in Graph::ranks().
 // Errors: kUnsupported for a broadcast, for trees through aggregators, and beyond the limits above.
 Result<Schedule> schedule_of(const Graph& graph, const TreePlan& plan);
+
+// A right schedule with puts and signals instead of messages: contributions are put into scratch, results where they belong.
+// Errors: kUnsupported for steps that receive and send at once, and for messages that do not fit together.
+Result<Schedule> one_sided(const Schedule& schedule);
 
 // Runs the schedule with sets of (rank, chunk) instead of numbers. Ok if it ends, each rank's output is what the collective
 // demands, each input in it once, and no two blocks of a rank use a chunk in an order that nothing enforces. A

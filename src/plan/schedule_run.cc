@@ -178,13 +178,15 @@ class Run {
     for (size_t i = 0; i < block->program->steps.size(); ++i) {
       const BlockStep& step = block->program->steps[i];
       const auto wrong = [&](const std::string& what) { return invalid(name(*block, i) + ": " + what); };
-      if (sends(step.kind) && block->to == nullptr)
+      const bool puts = step.kind == BlockStepKind::kPut;
+      if ((sends(step.kind) || puts || step.kind == BlockStepKind::kSignal) && block->to == nullptr)
         return wrong("sends, but its block has nobody to send to");
-      if (receives(step.kind) && block->from == nullptr)
+      if ((receives(step.kind) || step.kind == BlockStepKind::kWait) && block->from == nullptr)
         return wrong("receives, but its block has nobody to receive from");
-      for (const auto& [place, used] :
-           {std::pair(step.source, reads_source(step.kind)), {step.destination, writes(step.kind)}}) {
-        const size_t chunks = place.buffer == BlockBuffer::kScratch ? schedule_.ranks[block->rank].chunks[2]
+      const size_t target = puts ? static_cast<size_t>(block->program->send) : block->rank;
+      for (const auto& [place, used, rank] : {std::tuple(step.source, reads_source(step.kind), block->rank),
+                                              {step.destination, writes(step.kind), target}}) {
+        const size_t chunks = place.buffer == BlockBuffer::kScratch ? schedule_.ranks[rank].chunks[2]
                               : place.buffer == BlockBuffer::kInput ? inputs_
                                                                     : outputs_;
         if (used && (step.count == 0 || step.count > chunks || place.chunk > chunks - step.count))
@@ -204,11 +206,12 @@ class Run {
   }
 
   static bool reads_source(BlockStepKind kind) {
-    return kind == BlockStepKind::kSend || kind >= BlockStepKind::kReceiveReduceSend;
+    return kind == BlockStepKind::kSend ||
+           (kind >= BlockStepKind::kReceiveReduceSend && kind <= BlockStepKind::kPut);
   }
   static bool writes(BlockStepKind kind) {
     return kind != BlockStepKind::kNop && kind != BlockStepKind::kSend &&
-           kind != BlockStepKind::kReceiveReduceSend;
+           kind != BlockStepKind::kReceiveReduceSend && kind <= BlockStepKind::kPut;
   }
 
   const Block* waits_for(const Block& block, const BlockStep& step) const {
@@ -220,6 +223,7 @@ class Run {
     if (block.next == block.program->steps.size()) return false;
     const BlockStep& step = block.program->steps[block.next];
     return waits_for(block, step) == nullptr && (!receives(step.kind) || !block.from->messages.empty()) &&
+           (step.kind != BlockStepKind::kWait || !block.from->messages.empty()) &&
            (!sends(step.kind) || block.to->messages.size() < kConnectionMessages);
   }
 
@@ -252,12 +256,20 @@ class Run {
         values[i] = sum(*block, values[i], read(block, step.destination, i));
     }
     if (writes(step.kind)) {
-      for (size_t i = 0; i < step.count && status_.ok(); ++i) write(block, step.destination, i, values[i]);
+      const bool puts = step.kind == BlockStepKind::kPut;
+      const size_t rank = puts ? static_cast<size_t>(block->program->send) : block->rank;
+      for (size_t i = 0; i < step.count && status_.ok(); ++i)
+        write(block, rank, step.destination, i, values[i]);
+    }
+    if (step.kind == BlockStepKind::kWait) {
+      learn(block, block->from->messages.front().times);
+      block->from->messages.pop_front();
     }
     const size_t index = static_cast<size_t>(block - blocks_.data());
     ++block->next;
     block->times[index] = static_cast<uint32_t>(block->next);
     if (sends(step.kind)) block->to->messages.push_back({std::move(values), block->times});
+    if (step.kind == BlockStepKind::kSignal) block->to->messages.push_back({{}, block->times});
     if (!block->after.empty()) block->after[block->next - 1] = block->times;
   }
 
@@ -276,9 +288,11 @@ class Run {
     used->read.push_back(access(*block));
     return used->inputs;
   }
-  void write(Block* block, BlockStep::Place place, size_t i, Inputs inputs) {
-    Cell* used = cell(block->rank, place.buffer, place.chunk + i);
-    const std::string what = "writes " + text(place.buffer, place.chunk + i) + ", and does not wait for ";
+  void write(Block* block, size_t rank, BlockStep::Place place, size_t i, Inputs inputs) {
+    Cell* used = cell(rank, place.buffer, place.chunk + i);
+    const std::string what = "writes " + text(place.buffer, place.chunk + i) +
+                             (rank == block->rank ? "" : " of rank " + std::to_string(rank)) +
+                             ", and does not wait for ";
     if (used->written && !before(*used->written, *block))
       return fail(*block, what + name(*used->written) + ", which writes it, too");
     for (const Access& reader : used->read) {
@@ -310,6 +324,8 @@ class Run {
       waits += "; " + name(block, block.next) + " waits for ";
       if (other != nullptr)
         waits += "step " + std::to_string(step.after_step) + " of block " + std::to_string(other->number);
+      else if (step.kind == BlockStepKind::kWait)
+        waits += "a signal of rank " + std::to_string(block.program->receive);
       else if (receives(step.kind) && block.from->messages.empty())
         waits += "rank " + std::to_string(block.program->receive) + " to send";
       else

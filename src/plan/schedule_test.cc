@@ -57,6 +57,57 @@ Schedule two_ranks() {
   return schedule;
 }
 
+Schedule with_puts(const Schedule& schedule) {
+  Result<Schedule> made = one_sided(schedule);
+  EXPECT_TRUE(made.ok()) << made.status().message();
+  return made.ok() ? std::move(made).value() : Schedule();
+}
+
+TEST(Schedule, WithPutsIsRight) {
+  for (const Graph& graph : {testing::dgx1(false), testing::dgx1(true)}) {
+    const Schedule made = with_puts(scheduled(graph));
+    EXPECT_EQ(verdict(made), "");
+    size_t puts = 0, waits = 0;
+    for (const RankSchedule& rank : made.ranks) {
+      for (const ThreadBlock& block : rank.blocks) {
+        for (const BlockStep& one : block.steps) {
+          EXPECT_FALSE(sends(one.kind) || receives(one.kind));
+          puts += one.kind == Kind::kPut;
+          waits += one.kind == Kind::kWait;
+        }
+      }
+    }
+    EXPECT_GT(puts, 0u);
+    EXPECT_EQ(puts, waits);
+  }
+}
+
+TEST(Schedule, WrongPutsAreFound) {
+  const Schedule right = with_puts(two_ranks());
+  ASSERT_EQ(verdict(right), "");
+  // Of each rank: put, signal, wait, reduce, put, signal, wait.
+  const auto changed = [&](const std::function<void(std::vector<BlockStep>*)>& change) {
+    Schedule wrong = right;
+    change(&wrong.ranks[0].blocks[0].steps);
+    return verdict(wrong);
+  };
+  EXPECT_THAT(changed([](auto* steps) { steps->erase(steps->begin() + 1); }), HasSubstr("deadlock"));
+  EXPECT_THAT(changed([](auto* steps) { steps->erase(steps->begin() + 2); }),
+              HasSubstr("which nothing has written"));
+  EXPECT_THAT(changed([](auto* steps) { steps->erase(steps->begin() + 3); }),
+              HasSubstr("lacks chunk 0 of rank 1"));
+  EXPECT_THAT(changed([](auto* steps) { std::swap((*steps)[0], (*steps)[1]); }), HasSubstr("wait for"));
+  EXPECT_THAT(changed([](auto* steps) {
+                (*steps)[0].destination = {kIn, 0};
+              }),
+              HasSubstr("does not wait for rank 0, block 0, step 0, which writes it"));
+  EXPECT_THAT(changed([](auto* steps) { (*steps)[4].source.chunk = 1; }),
+              HasSubstr("does not wait for rank 1, block 0, step 4"));
+  EXPECT_THAT(changed([](auto* steps) { (*steps)[0].destination.chunk = 1; }), HasSubstr("uses 1 chunks"));
+  EXPECT_THAT(changed([](auto* steps) { steps->push_back({.kind = Kind::kSignal}); }),
+              HasSubstr("does not receive"));
+}
+
 TEST(Schedule, OfPlannedTreesIsRight) {
   for (const Graph& graph : {testing::dgx1(true), testing::torus(3, 3), testing::racks(2, 4, 2, 1),
                              testing::a100(2), testing::star(5, 1)})

@@ -220,6 +220,75 @@ def decoded(message, name):
     return subprocess.run(command, input=message, capture_output=True, check=True, timeout=30).stdout.decode()
 
 
+def mscclpp_gpu(rank, ops, scratch, chunks=1):
+    nops = [op for one in ops for op in (one, {"name": "nop"})]
+    channels = [{"channel_type": "port", "channel_ids": [0]}]
+    refs = [{"access_channel_type": "port", "remote_buffer_ids": [0]}]
+    put_to = "i" if scratch else "s"  # who has scratch sums, and puts the result where it belongs
+    return {
+        "id": rank,
+        "input_chunks": chunks,
+        "output_chunks": chunks,
+        "scratch_chunks": scratch,
+        "threadblocks": [{"id": 0, "ops": nops, "channels": channels, "remote_buffer_refs": refs}],
+        "channels": [{"channel_type": "port", "connected_to": [1 - rank]}],
+        "remote_buffers": [{"rank": 1 - rank, "type": put_to, "access_channel_types": ["port"]}],
+        "semaphores": [],
+    }
+
+
+def mscclpp_plan(gpus):
+    return {
+        "name": "netsum_trees",
+        "collective": "allreduce",
+        "protocol": "Simple",
+        "inplace": True,
+        "reuse_resources": False,
+        "gpus": gpus,
+        "num_threads_per_block": 1024,
+        "use_double_scratch_buffer": False,
+        "buffer_alignment": 16,
+        "min_message_size": 0,
+        "max_message_size": 2**64 - 1,
+    }
+
+
+def mscclpp_place(of, index=0):
+    return {"type": of, "index": index, "size": 1}
+
+
+def mscclpp_of_two():
+    """Rank 0 puts its input into the scratch of rank 1, which adds it, and puts the sum into the input of rank 0."""
+    far = {"buffer_id": 0, "index": 0, "size": 1}
+    port = {"channel_ids": [0], "channel_type": "port"}
+    put = {"name": "put", "src_buff": [mscclpp_place("i")], "dst_buff": [far], **port}
+    signal, wait = {"name": "signal", **port}, {"name": "wait", **port}
+    add = {"name": "re", "src_buff": [mscclpp_place("i"), mscclpp_place("s")], "dst_buff": [mscclpp_place("i")]}
+    root = [wait, {**add, "reduce_op": "sum"}, put, signal]
+    return mscclpp_plan([mscclpp_gpu(0, [put, signal, wait], 0), mscclpp_gpu(1, root, 1)])
+
+
+def mscclpp_of_others():
+    """Both ranks put a chunk, and add and put the other one in one operation, as MSCCL++'s own programs do."""
+    gpus = []
+    for rank in range(2):
+        port = {"channel_ids": [0], "channel_type": "port"}
+        put = {"src_buff": [mscclpp_place("i", 1 - rank)], "dst_buff": [{"buffer_id": 1, "index": 1 - rank, "size": 1}]}
+        add = {
+            "name": "res",
+            "src_buff": [mscclpp_place("i", rank), mscclpp_place("s", rank)],
+            "dst_buff": [mscclpp_place("i", rank), {"buffer_id": 0, "index": rank, "size": 1}],
+            "channel_type": "port",
+            "reduce_op": "sum",
+        }
+        signal, wait = {"name": "signal", **port}, {"name": "wait", **port}
+        gpu = mscclpp_gpu(rank, [{"name": "pws", **put, **port}, wait, add, signal, wait], 2, 2)
+        gpu["remote_buffers"].append({"rank": 1 - rank, "type": "s", "access_channel_types": ["port"]})
+        gpu["threadblocks"][0]["remote_buffer_refs"][0]["remote_buffer_ids"].append(1)
+        gpus.append(gpu)
+    return mscclpp_plan(gpus)
+
+
 class PlanGraphTest(CommandTest):
     def plan(self, folder, text, *flags):
         file = folder / "graph.yaml"
@@ -326,6 +395,49 @@ class PlanGraphTest(CommandTest):
             assert line == int(found[1]) or new == "", command.text("err")
         command = self.plan(tmp_path, RACKS.replace("count: 2}", "count: 2, sums: true}"), "--export", "msccl")
         assert command.status == 2 and "which is no rank" in command.text("err")
+
+    def test_plans_of_mscclpp(self, tmp_path):
+        text = self.plan(tmp_path, HOSTS + "links:\n" + LINK, "--export", "mscclpp").text("out")
+        assert json.loads(text) == mscclpp_of_two()
+        program = tmp_path / "program.json"
+
+        def judged(text):
+            program.write_text(text)
+            return self.run_command("plan", "--judge", program)
+
+        assert judged(text).status == 0
+        large = judged(self.plan(tmp_path, RACKS, "--export", "mscclpp").text("out"))
+        assert large.status == 0 and "all-reduce of 8 ranks, 3 chunks" in large.text("out")
+        others = judged(json.dumps(mscclpp_of_others()))
+        assert others.status == 0 and "all-reduce of 2 ranks, 2 chunks" in others.text("out"), others.text("err")
+        for name in ("signal", "wait", "put", "re"):
+            command = judged(text.replace(f'"name": "{name}"', '"name": "nop"', 1))
+            assert command.status == 3 and "rank" in command.text("err"), name
+        lines = text.splitlines()
+        for old, new, words in (
+            ('"collective": "allreduce"', '"collective": "alltoall"', "not one of allreduce, allgather"),
+            ('"protocol": "Simple"', '"protocol": "LL"', "Simple alone, not 'LL'"),
+            ('"name": "re"', '"name": "glres"', "does not judge the operation 'glres'"),
+            ('"id": 1', '"id": 7', "gpu 1 is expected"),
+            ('"reduce_op": "sum"', '"reduce_op": "max"', "sums alone"),
+            ('"buffer_id": 0', '"buffer_id": 3', "'buffer_id' is '3', no whole number from 0 to 0"),
+            ('"scratch_chunks": 1', '"scratch_chunks": -1', "'-1', no whole number from 0"),
+            ('"size": 1', '"size": 2', "unequal sizes"),
+            ('"channel_type": "port"', '"channel_type": "switch"', "not one of memory, port"),
+            ('"inplace"', '"in_place"', "unknown key 'in_place'"),
+        ):
+            line = next(number for number, one in enumerate(lines, 1) if old in one)
+            command = judged(text.replace(old, new, 1))
+            found = re.search(r"program.json:(\d+): (.*)", command.text("err"))
+            assert command.status == 2 and words in found[2], command.text("err")
+            assert abs(int(found[1]) - line) < 8, command.text("err")
+        for garbled in ("{", text[: len(text) // 2], '{"gpus": [[]]}', "{" * 1000):
+            assert judged(garbled).status == 2
+        rng = random.Random(SEED)
+        for _ in range(12):
+            place = rng.randrange(len(text))
+            command = judged("{" + text[1:place] + rng.choice('{}[]",:0-x') + text[place + 1 :])
+            assert command.status in (0, 2, 3), command.text("err")
 
     def test_traces_of_chakra(self, tmp_path):
         """Each message has the same size and tag at both ends, and what is waited for comes before."""

@@ -107,7 +107,8 @@ class PlanCommand : public Subcommand {
         app_->add_flag("--bound", graph_.bound, "Of a graph: compute bounds only, without trees");
     app_->add_option(
             "--export", graph_.format,
-            "Of a graph: print the trees as dot (Graphviz), forestcoll (XML), msccl (XML) or commands\n"
+            "Of a graph: print the trees as dot (Graphviz), forestcoll (XML), msccl (XML), mscclpp (JSON of\n"
+            "MSCCL++) or commands\n"
             "(the aggregators to start, and the ranks' environment) instead, or write chakra:PREFIX,\n"
             "a trace for each rank")
         ->check(check_format)
@@ -115,7 +116,7 @@ class PlanCommand : public Subcommand {
     app_->add_option(
             "--judge", graph_.judged,
             "Of a graph: report on the trees of this ForestColl file instead of the best ones; without\n"
-            "a graph: say whether this program of MSCCL is right")
+            "a graph: say whether this program of MSCCL or MSCCL++ is right")
         ->excludes(bound);
     add_parsed(*app_, "--gradient", graph_.gradient, parse_size, "Bytes of the gradient in Chakra's traces")
         ->default_str("1GB");

@@ -12,6 +12,7 @@
 #include "tools/netsum/forest_xml.h"
 #include "tools/netsum/graph_report.h"
 #include "tools/netsum/msccl_xml.h"
+#include "tools/netsum/mscclpp_json.h"
 #include "tools/netsum/rack_graph_trees.h"
 
 namespace netsum::tool {
@@ -64,23 +65,30 @@ int print_bounds(const plan::Graph& graph, const GraphFlags& flags, bool json) {
 
 constexpr std::string_view kChakra = "chakra:";
 
-plan::Schedule schedule_of(const GraphReport& report) {
-  plan::Schedule schedule = value_of(plan::schedule_of(report.graph, report.plan));
+void check_schedule(const plan::Schedule& schedule) {
   if (const Status status = verify(schedule); !status.ok() && status.code() != ErrorCode::kResourceExhausted)
     throw UsageError("the schedule of these trees is wrong: " + status.message());
+}
+
+plan::Schedule schedule_of(const GraphReport& report) {
+  plan::Schedule schedule = value_of(plan::schedule_of(report.graph, report.plan));
+  check_schedule(schedule);
   return schedule;
 }
 
 }  // namespace
 
 std::string check_format(const std::string& format) {
-  if (format == "dot" || format == "forestcoll" || format == "msccl" || format == "commands") return "";
+  if (format == "dot" || format == "forestcoll" || format == "msccl" || format == "mscclpp" ||
+      format == "commands")
+    return "";
   if (format.starts_with(kChakra) && format.size() > kChakra.size()) return "";
-  return "'" + format + "' is none of dot, forestcoll, msccl, commands, chakra:PREFIX";
+  return "'" + format + "' is none of dot, forestcoll, msccl, mscclpp, commands, chakra:PREFIX";
 }
 
 std::optional<int> judge_program(const std::string& file, bool json) {
-  const std::optional<plan::Schedule> program = load_msccl(file);
+  std::optional<plan::Schedule> program = load_mscclpp(file);
+  if (!program) program = load_msccl(file);
   if (!program) return std::nullopt;
   const plan::Schedule& schedule = *program;
   size_t blocks = 0, steps = 0;
@@ -136,6 +144,10 @@ int plan_graph(plan::Graph graph, const GraphFlags& flags, bool json, const std:
     std::printf("%s", forest_xml(report.graph, report.plan).c_str());
   } else if (flags.format == "msccl") {
     std::printf("%s", msccl_xml(schedule_of(report), "netsum_trees").c_str());
+  } else if (flags.format == "mscclpp") {
+    const plan::Schedule puts = value_of(plan::one_sided(schedule_of(report)));
+    check_schedule(puts);
+    std::printf("%s", mscclpp_json(puts, "netsum_trees").c_str());
   } else if (flags.format == "commands") {
     if (broadcast) throw UsageError("--export commands: aggregators sum; leave out --broadcast");
     std::printf("%s", tree_commands(report.graph, value_of(rack_trees(report.plan))).c_str());
