@@ -24,6 +24,13 @@ uint32_t frame_stride(uint32_t payload_bytes) {
   return (NETSUM_HEADER_BYTES + payload_bytes + 63) / 64 * 64;
 }
 
+// "train" of "train/3", the job of the ranks that own the portion 3 of their hosts' sums.
+std::string without_portion(const std::string& job) {
+  const size_t digits = job.find_last_not_of("0123456789");
+  const bool is_portion = digits != std::string::npos && digits + 1 < job.size() && job[digits] == '/';
+  return is_portion ? job.substr(0, digits) : job;
+}
+
 }  // namespace
 
 uint32_t AggregatorCore::slot_bytes(uint32_t payload_bytes) {
@@ -84,6 +91,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   job.spent = {};
   job.multicast_group = spec.multicast_group;
   job.takes_turns = spec.spec.phase_period_us() > 0;
+  job.turns_of = without_portion(spec.spec.name());
   job.sent_us = job.asked_us = INT64_MIN / 2;
   job.peers.fill(Peer());
   if (spec.parent) {
@@ -196,12 +204,16 @@ bool AggregatorCore::has_turn(int64_t now_us, Job& job) {
   const auto asks = [&](const Job& one) { return now_us - one.asked_us <= kWaitsUs; };
   if (!asks(job)) job.asks_since_us = now_us;
   job.asked_us = now_us;
+  const auto has_begun = [&](const Job& one) {
+    return one.rules.members > 0 && one.turns_of == job.turns_of && sends(one);
+  };
   const auto is_before = [&](const Job& other) {
-    if (&other == &job || other.rules.members == 0 || !other.takes_turns) return false;
+    if (other.rules.members == 0 || !other.takes_turns || other.turns_of == job.turns_of) return false;
     return sends(other) || (asks(other) && other.asks_since_us < job.asks_since_us);
   };
-  // Its other members have begun.
-  if (!sends(job) && std::any_of(jobs_.begin(), jobs_.end(), is_before)) return false;
+  if (std::none_of(jobs_.begin(), jobs_.end(), has_begun) &&
+      std::any_of(jobs_.begin(), jobs_.end(), is_before))
+    return false;
   job.sent_us = now_us;
   job.asked_us = INT64_MIN / 2;
   return true;

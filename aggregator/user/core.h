@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -107,6 +108,7 @@ class AggregatorCore {
     // Whether its steps wait for their turn (JobSpec::phase_period_us). If so, when it sent last or got its turn, when it asked for
     // that last, and since when it has been asking.
     bool takes_turns = false;
+    std::string turns_of;  // the job of all ranks: jobs of the owners of portions have their turns together
     int64_t sent_us = 0, asked_us = 0, asks_since_us = 0;
     std::array<Peer, NETSUM_MAX_MEMBERS> peers{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <string>
 
 #include "wire/codec.h"
 
@@ -113,6 +114,7 @@ class TurnsTest : public AggregatorCoreTest {
     for (uint16_t job = 0; job < 3; ++job) {
       DataplaneJob spec = job_of(job, 2, 4);
       if (job < 2) spec.spec.set_phase_period_us(100'000);
+      spec.spec.set_name(name_of(job));
       ASSERT_TRUE(core_.install(spec).ok());
       for (uint16_t member = 0; member < 2; ++member) hello(job, member, host_of(job, member));
     }
@@ -120,6 +122,7 @@ class TurnsTest : public AggregatorCoreTest {
     for (uint16_t job = 0; job < 3; ++job) sum(job);
     now_us_ += 50'000;
   }
+  virtual std::string name_of(uint16_t job) const { return "job" + std::to_string(job); }
   static Address host_of(uint16_t job, uint16_t member) {
     return host(static_cast<uint8_t>(10 * job + member));
   }
@@ -180,6 +183,17 @@ TEST_F(TurnsTest, AJobThatIsGoneHasNoTurn) {
   ASSERT_TRUE(asks(0, 0));
   ASSERT_FALSE(asks(1, 0));
   core_.remove(0, 7);
+  EXPECT_TRUE(asks(1, 0));
+}
+
+class TurnsOfPortionsTest : public TurnsTest {
+  std::string name_of(uint16_t job) const override { return "job/" + std::to_string(10 + job); }
+};
+
+TEST_F(TurnsOfPortionsTest, JobsOfOneJobsPortionsHaveTheirTurnsTogether) {
+  ASSERT_TRUE(asks(0, 0));
+  now_us_ += 2000;
+  sum(0);
   EXPECT_TRUE(asks(1, 0));
 }
 
