@@ -106,6 +106,16 @@ TEST(Schedule, WrongPutsAreFound) {
   EXPECT_THAT(changed([](auto* steps) { (*steps)[0].destination.chunk = 1; }), HasSubstr("uses 1 chunks"));
   EXPECT_THAT(changed([](auto* steps) { steps->push_back({.kind = Kind::kSignal}); }),
               HasSubstr("does not receive"));
+  Schedule wrong = right;
+  std::vector<BlockStep>& steps = wrong.ranks[1].blocks[0].steps;
+  steps.insert(steps.begin(), step(Kind::kCopy, 0, kIn, kScratch));
+  EXPECT_THAT(
+      verdict(wrong),
+      HasSubstr("writes scratch chunk 0, and does not wait for rank 0, block 0, step 0, which writes"));
+  wrong = right;
+  wrong.ranks[1].blocks[0].steps[0].destination = {kIn, 1};
+  EXPECT_THAT(verdict(wrong), HasSubstr("writes input chunk 1 of rank 0, and does not wait for rank 0, block "
+                                        "0, step 0, which reads it"));
 }
 
 TEST(Schedule, OfPlannedTreesIsRight) {

@@ -31,14 +31,9 @@ constexpr size_t kMostNumber = 1 << 20;
 
 // --- Writing
 
-struct Slot {
-  size_t block = 0;
-  size_t step = 0;
-};
-
 // The steps of a rank's blocks as those of fewer blocks, none of which waits for another: in each, the steps in an order in which
-// none comes before what it waits for.
-std::vector<std::vector<Slot>> merged(const plan::RankSchedule& rank) {
+// none comes before what it waits for. Each is a block and the number of a step in it.
+std::vector<std::vector<std::pair<size_t, size_t>>> merged(const plan::RankSchedule& rank) {
   const size_t count = rank.blocks.size();
   std::vector<size_t> group(count);
   for (size_t b = 0; b < count; ++b) group[b] = b;
@@ -49,10 +44,10 @@ std::vector<std::vector<Slot>> merged(const plan::RankSchedule& rank) {
       std::replace(group.begin(), group.end(), std::max(from, to), std::min(from, to));
     }
   }
-  std::vector<std::vector<Slot>> all;
+  std::vector<std::vector<std::pair<size_t, size_t>>> all;
   for (size_t first = 0; first < count; ++first) {
     if (group[first] != first) continue;
-    std::vector<Slot> steps;
+    std::vector<std::pair<size_t, size_t>> steps;
     std::vector<size_t> next(count);
     for (bool goes_on = true; goes_on;) {
       goes_on = false;
@@ -62,7 +57,7 @@ std::vector<std::vector<Slot>> merged(const plan::RankSchedule& rank) {
         if (step.after_block >= 0 &&
             next[static_cast<size_t>(step.after_block)] <= static_cast<size_t>(step.after_step))
           continue;
-        steps.push_back({b, next[b]++});
+        steps.emplace_back(b, next[b]++);
         goes_on = true;
       }
     }
@@ -96,12 +91,12 @@ Json rank_json(const plan::Schedule& schedule, size_t r) {
   std::vector<std::pair<int, int>> channels = channels_of(rank);
   std::vector<std::pair<int, BlockBuffer>> remotes;
   Json blocks = Json::array();
-  for (const std::vector<Slot>& steps : merged(rank)) {
+  for (const auto& steps : merged(rank)) {
     std::vector<size_t> used, buffers;
     Json ops = Json::array();
-    for (const Slot& slot : steps) {
-      const plan::ThreadBlock& block = rank.blocks[slot.block];
-      const BlockStep& step = block.steps[slot.step];
+    for (const auto& [number, index] : steps) {
+      const plan::ThreadBlock& block = rank.blocks[number];
+      const BlockStep& step = block.steps[index];
       const size_t channel = index_in(&used, index_in(&channels, std::pair(block.send, block.channel)));
       const Json source = place_json(step.source, step.count);
       const Json destination = place_json(step.destination, step.count);

@@ -208,5 +208,17 @@ TEST(RackPlan, OptionsSurviveTheNote) {
       "not user; multicast on, not off; loss 0.1 %, not none");
 }
 
+TEST(RackPlan, AnOlderTopologyIsNamed) {
+  const RackOptions now{.name = "g", .graph = RackGraph{.graph = {.vertices = {{.name = "a"}}}}};
+  RackOptions older = now;
+  EXPECT_EQ(difference(now, older), "");
+  older.graph->graph.vertices.push_back({.name = "b"});
+  EXPECT_EQ(difference(now, older), "another topology");
+  EXPECT_EQ(difference(now, {.name = "g"}), "another topology");
+  older = now;
+  older.graph->trees.push_back({});
+  EXPECT_EQ(difference(now, older), "another topology") << "other trees";
+}
+
 }  // namespace
 }  // namespace netsum::tool
