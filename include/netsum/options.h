@@ -193,11 +193,11 @@ struct CommunicatorOptions {
   // and what an embedded shard sends is not paced. 0: no limit. Ranks may differ, but all wait for the slowest.
   double pace_bps = 0;
 
-  // With a period, this job takes turns with others that share links (`netsum plan --jobs`): the first operation of a step, which
-  // comes after a pause, waits for the next of the times phase_offset + n phase_period since 1970, by the clock of the host
-  // (CLOCK_REALTIME, read when the job starts). It waits less than a period, and not if its deadline comes before twice this
-  // time. One that is late by less than half a period starts at once. The period is 1 ms to 60 s, a little longer than a step
-  // takes, and the offset is shorter. 0: no operation waits.
+  // With a period, this job takes turns with others that share links (`netsum plan --jobs`). The first operation waits for the next
+  // of the times phase_offset + n phase_period since 1970, by the host's clock (CLOCK_REALTIME, read when the job starts). Later,
+  // the first operation of a step, which comes after a pause, waits until aggregators in user space give the job its turn; with
+  // embedded shards alone it waits for its phase, if it is early by up to half a period. No wait is longer than a period, or than
+  // half the time to the deadline. The period is 1 ms to 60 s, about that of a step; the offset is shorter. 0: none waits.
   std::chrono::microseconds phase_period{0};
   std::chrono::microseconds phase_offset{0};
 
