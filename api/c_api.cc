@@ -13,6 +13,7 @@
 #include "engine/work_state.h"
 #include "netsum/communicator.h"
 #include "netsum/sparse.h"
+#include "src/base/stack_hint.h"
 
 namespace {
 
@@ -251,6 +252,15 @@ netsum_stats to_c(const netsum::CommunicatorStats& stats, const netsum::SparseSt
 }  // namespace
 
 extern "C" {
+
+void netsum_set_stack_hint(netsum_stack_hint hint, void* user_data) {
+  if (hint == nullptr) return netsum::set_stack_hint(nullptr);
+  netsum::set_stack_hint([hint, user_data] {
+    std::string text(netsum::kMostHintBytes, '\0');
+    text.resize(std::min(hint(text.data(), text.size(), user_data), text.size()));
+    return text;
+  });
+}
 
 const char* netsum_version(void) {
   return NETSUM_VERSION_STRING;

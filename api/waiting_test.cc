@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "netsum/netsum.h"
 #include "session/job_testing.h"
 
 namespace netsum {
@@ -37,6 +38,48 @@ void check(const Sum& sum, int world_size, int round) {
               7 * world_size * (world_size - 1) / 2 + world_size * (round + static_cast<int32_t>(i)))
         << i;
   }
+}
+
+// The heartbeats tell it long before the deadline.
+void miss_a_deadline(bool shared_memory) {
+  const char* place = "solve.c:41";
+  netsum_set_stack_hint(
+      [](char* text, size_t size, void* user_data) -> size_t {
+        return std::string(*static_cast<const char**>(user_data)).copy(text, size);
+      },
+      &place);
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  CommunicatorOptions options;
+  options.aggregators = {aggregator->control_address()};
+  options.shared_memory = shared_memory;
+  options.liveness_timeout = milliseconds(400);
+  std::promise<void> over;
+  run_ranks(2, options, [&](int rank, std::unique_ptr<Communicator>& communicator) {
+    check(start_sum(*communicator, 10, 1), 2, 1);
+    if (rank == 1) {
+      EXPECT_EQ(over.get_future().wait_for(kPatience), std::future_status::ready);
+      return;
+    }
+    int32_t one = 1;
+    const Status status =
+        communicator->all_reduce(TensorView{&one, &one, 1}, {.type = DataType::kInt32, .timeout = seconds(3)})
+            .wait();
+    over.set_value();
+    EXPECT_EQ(status.code(), ErrorCode::kTimeout);
+    EXPECT_NE(
+        status.message().find("; rank 1 has not submitted operation 2; its main thread is at solve.c:41"),
+        std::string::npos)
+        << status.to_string();
+  });
+  netsum_set_stack_hint(nullptr, nullptr);
+}
+
+TEST(MissedDeadline, NamesWhoHasNotSubmittedAndWhereItIs) {
+  miss_a_deadline(false);
+}
+
+TEST(MissedDeadline, NamesWhoHasNotSubmittedAndWhereItIsInSharedMemory) {
+  miss_a_deadline(true);
 }
 
 enum class Way { kNetwork, kSharedMemory, kFailover };

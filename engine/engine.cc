@@ -29,7 +29,8 @@ Engine::Engine(std::vector<std::unique_ptr<EngineCore>> cores, std::function<voi
         index, std::move(core), predictor,
         EngineThread::Events{
             .on_ended = [this](RunningOperation& operation) { end(operation); },
-            .on_failed = [this, index](const Status& status) { on_core_failed(index, status); }}));
+            .on_failed = [this, index](const Status& status) { on_core_failed(index, status); },
+            .explain = [this](const Status& status) { return explain(status); }}));
   }
 }
 
@@ -98,6 +99,18 @@ Status Engine::status() const {
     if (Status status = thread->status(); !status.ok()) return status;
   }
   return Status();
+}
+
+void Engine::set_hang(std::function<std::string()> hang) {
+  const std::lock_guard lock(hang_mutex_);
+  hang_ = std::move(hang);
+}
+
+// An operation that is not finished by its deadline.
+Status Engine::explain(const Status& status) const {
+  const std::lock_guard lock(hang_mutex_);
+  const std::string hang = status.code() == ErrorCode::kTimeout && hang_ ? hang_() : "";
+  return hang.empty() ? status : Status(status.code(), status.message() + "; " + hang, status.rank());
 }
 
 void Engine::flush(std::chrono::steady_clock::time_point deadline) {

@@ -56,6 +56,10 @@ class Engine {
   // which the results of its last operations arrive.
   void peer_left(int rank);
 
+  // Any thread. What `hang` says, if anything, is added to the message of an operation that misses its deadline. When this returns,
+  // the one before is called no more.
+  void set_hang(std::function<std::string()> hang);
+
   size_t threads() const { return threads_.size(); }
   // From submission to end. Any thread.
   const Histogram& completed() const { return completed_; }
@@ -63,12 +67,15 @@ class Engine {
 
  private:
   void on_core_failed(size_t index, const Status& status);
+  Status explain(const Status& status) const;
   void end(RunningOperation& operation);
   void note_end(const RunningOperation& operation);
 
   const std::function<void(const Status&)> on_failed_;
   TraceLog* const trace_;
   std::atomic<bool> reported_{false};
+  mutable std::mutex hang_mutex_;
+  std::function<std::string()> hang_;
   std::mutex ends_mutex_;  // one thread at a time writes the histograms
   Histogram completed_, failed_;
   std::atomic<size_t> in_flight_{0};  // becomes 0 with ends_mutex_

@@ -148,7 +148,7 @@ void EngineThread::loop() {
 }
 
 void EngineThread::report_failure() {
-  if (std::exchange(report_due_, false)) events_.on_failed(core_->status());
+  if (std::exchange(report_due_, false)) events_.on_failed(explained_);
 }
 
 CoreLock::Release EngineThread::drive(const DrivablePart& part, const std::atomic<bool>& done,
@@ -259,6 +259,8 @@ void EngineThread::finish_operations() {
   core_->take_completions(&completions_);
   for (EngineCore::Completion& completion : completions_) {
     const OperationPtr operation = take_operation(completion.id);
+    if (!explained_.ok() && completion.status.message() == core_->status().message())
+      completion.status = explained_;
     if (operation->end_part(index_, std::move(completion))) events_.on_ended(*operation);
   }
   completions_.clear();
@@ -276,8 +278,9 @@ void EngineThread::note_state() {
   }
   if (noted_failure_ || core_->status().ok()) return;
   noted_failure_ = report_due_ = true;
+  explained_ = events_.explain ? events_.explain(core_->status()) : core_->status();
   const std::lock_guard lock(mutex_);
-  status_ = core_->status();
+  status_ = explained_;
   changed_.notify_all();
 }
 

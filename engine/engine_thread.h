@@ -29,6 +29,8 @@ class EngineThread {
     std::function<void(RunningOperation&)> on_ended;
     // As Engine's, on this thread.
     std::function<void(const Status&)> on_failed;
+    // What is known beside the failure of the core; null: nothing.
+    std::function<Status(const Status&)> explain;
   };
 
   // It runs the part number `index` of all operations.
@@ -96,6 +98,7 @@ class EngineThread {
   std::vector<EngineCore::Completion> completions_;
   bool noted_connected_ = false;
   bool noted_failure_ = false;
+  Status explained_;  // the core's status, once it is noted
   // on_failed is still to be called: after the operations have ended, by the thread, because it may take time.
   bool report_due_ = false;
 

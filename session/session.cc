@@ -6,6 +6,7 @@
 #include "session/tensor_check.h"
 #include "src/base/clock.h"
 #include "src/base/timeout.h"
+#include "src/control/control.pb.h"
 #include "src/job/capabilities.h"
 #include "src/job/job_spec.h"
 #include "src/telemetry/worker_metrics.h"
@@ -83,6 +84,7 @@ Status Session::connect(Clock::time_point join_deadline, Clock::time_point deadl
                         status.code() == ErrorCode::kAggregatorLost;
     if (silent && !reception.ok()) status = reception;
   }
+  if (status.ok()) tell_progress();
   if (!status.ok()) report(for_other_ranks(status));
   connected_.store(status.ok(), std::memory_order_release);
   return status;
@@ -116,7 +118,9 @@ void Session::linger(Clock::time_point deadline) const {
 }
 
 Session::~Session() {
-  metrics_.reset();  // no other thread reads the statistics from here on
+  metrics_.reset();
+  for (const auto& control : memberships_) control->set_beat(nullptr);
+  // No other thread reads the statistics from here on.
   const bool lingers = others_need_shard();
   if (path_ != nullptr) {
     find_wrong_sums();
@@ -171,8 +175,23 @@ Work Session::submit(OperationSpec&& spec, std::chrono::milliseconds timeout, On
     gradient_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     if (options_.world_size == 1) move_instead(&spec);
   }
+  submitted_.fetch_add(1, std::memory_order_relaxed);
   spec.deadline_us = monotonic_us() + microseconds(timeout.count() > 0 ? bounded(timeout) : options_.timeout);
   return path_->engine()->submit(std::move(spec), std::move(on_end), counts ? &counts_ : nullptr);
+}
+
+// Each aggregator of the job can say for whom it waits; the first is asked.
+void Session::tell_progress() {
+  for (const auto& control : memberships_)
+    control->set_beat([this](control::Beat* beat) {
+      beat->set_submitted(submitted_.load(std::memory_order_relaxed));
+      for (const PacketIoCounters* packets : path_->network().packets) {
+        beat->set_receive_calls(beat->receive_calls() + packets->receive_calls.get());
+        beat->set_packets_received(beat->packets_received() + packets->packets_received.get());
+      }
+      for (const int rank : ranks_away(path_->network())) beat->add_away(static_cast<uint32_t>(rank));
+    });
+  path_->engine()->set_hang([control = memberships_.front().get()] { return control->hang(); });
 }
 
 Status Session::sum_one(std::chrono::milliseconds timeout) {

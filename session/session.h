@@ -95,6 +95,7 @@ class Session {
   void on_engine_failure(const Status& status);
   Status for_other_ranks(const Status& status) const;
   bool others_need_shard() const;
+  void tell_progress();
   Status open_metrics();
   void add_metrics(MetricsPage* page);
   std::string why_not_ready();
@@ -115,7 +116,8 @@ class Session {
   const bool fixed_floats_;
 
   // Each is used by those below it, and outlives them.
-  OperationCounts counts_;  // of the caller's, without barriers
+  OperationCounts counts_;              // of the caller's, without barriers
+  std::atomic<uint64_t> submitted_{0};  // of the caller's, with barriers
   std::atomic<uint64_t> gradient_bytes_{0};
   FailureNotifier failures_;
   Memberships memberships_;

@@ -74,20 +74,10 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
   }
 }
 
-// Names the ranks whose shards have lost most of their planned share.
 std::string describe_moved(const PathDescription& what) {
-  const auto& stripes = what.path.network().stripes;
-  double all = 0;
-  for (const NetworkPath::OneStripe& one : stripes) all += one.weight;
   std::string text;
-  for (const NetworkPath::OneStripe& one : stripes) {
-    const int rank = one.stripe->options().embedded_in;
-    const double planned = one.weight / all;
-    const double share = static_cast<double>(one.stripe->counters().share.get()) / kWholeShare;
-    if (rank == kNoRank || 2 * share > planned) continue;
-    text += (text.empty() ? ", away from slow links or hosts: rank " : ", rank ") +
-            std::to_string(one.stripe->options().name_of(rank));
-  }
+  for (const int rank : ranks_away(what.path.network()))
+    text += (text.empty() ? ", away from slow links or hosts: rank " : ", rank ") + std::to_string(rank);
   return text;
 }
 
@@ -163,6 +153,21 @@ void add_path_stats(const DataPath& path, const Shard* shard, CommunicatorStats*
   if (path.network().engine != nullptr) add_network_stats(path.network(), shard, stats);
   path.engine()->completed().add_to(&stats->completed);
   path.engine()->failed().add_to(&stats->failed);
+}
+
+std::vector<int> ranks_away(const NetworkPath& network) {
+  std::vector<int> ranks;
+  // They are corrected only if there are shards.
+  if (network.workers.empty() || network.workers.front()->share_changes().get() == 0) return ranks;
+  double all = 0;
+  for (const NetworkPath::OneStripe& one : network.stripes) all += one.weight;
+  for (const NetworkPath::OneStripe& one : network.stripes) {
+    const int rank = one.stripe->options().embedded_in;
+    const double planned = one.weight / all;
+    const double share = static_cast<double>(one.stripe->counters().share.get()) / kWholeShare;
+    if (rank != kNoRank && 2 * share <= planned) ranks.push_back(one.stripe->options().name_of(rank));
+  }
+  return ranks;
 }
 
 std::string describe(const PathDescription& what) {

@@ -24,6 +24,9 @@ struct PathDescription {
 };
 std::string describe(const PathDescription& what);
 
+// Ranks whose shards have lost most of their planned share. Any thread.
+std::vector<int> ranks_away(const NetworkPath& network);
+
 // Where sums are made: of `aggregators` those that have stripes with a share, and "hosts" if embedded shards do.
 std::vector<std::string> places_of(const PathDescription& what);
 // As CommunicatorStats::wrong_sums, of this session alone.

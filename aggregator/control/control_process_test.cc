@@ -146,8 +146,23 @@ class ProcessTest : public ::testing::Test {
     client_ = std::move(client).value();
   }
 
-  FakeDataplane dataplane_;
-  std::unique_ptr<ControlService> service_;
+  // A rank alone in its job, at an aggregator here below one at `parent`.
+  std::unique_ptr<ControlClient> join_below(const std::string& parent, milliseconds liveness,
+                                            FailureBox* failure) {
+    ControlServiceOptions options;
+    options.parent = parent;
+    auto rack = ControlService::start(options, &racks_dataplane_);
+    EXPECT_TRUE(rack.ok()) << rack.status().to_string();
+    if (!rack.ok()) return nullptr;
+    rack_ = std::move(rack).value();
+    auto client = ControlClient::join(parameters(rack_->address(), 0, 1, liveness),
+                                      [failure](const Status& status) { failure->put(status); });
+    EXPECT_TRUE(client.ok()) << client.status().to_string();
+    return client.ok() ? std::move(client).value() : nullptr;
+  }
+
+  FakeDataplane dataplane_, racks_dataplane_;
+  std::unique_ptr<ControlService> service_, rack_;
   FailureBox failure_;
   std::optional<Child> child_;
   std::unique_ptr<ControlClient> client_;
@@ -263,14 +278,32 @@ TEST_F(ProcessTest, WhoIsStoppedForLessThanItsLivenessTimeoutIsNoLoss) {
   JoinParameters how = parameters(aggregator.line(), 0, 1, kLong);
   const auto client = ControlClient::join(how, [&](const Status& status) { other.put(status); });
   ASSERT_TRUE(client.ok()) << client.status().to_string();
+  Child parent({"aggregator"});
+  FailureBox below;
+  const auto rank = join_below(parent.line(), kLong, &below);
+  ASSERT_NE(rank, nullptr);
   aggregator.send(SIGSTOP);
+  parent.send(SIGSTOP);
   child_->send(SIGSTOP);
   const milliseconds stopped = Connections::kSilence * 4 / 3;
   EXPECT_FALSE(failure_.comes_within(stopped));
   child_->send(SIGCONT);
   aggregator.send(SIGCONT);
+  parent.send(SIGCONT);
   EXPECT_FALSE(failure_.comes_within(stopped / 4));
   EXPECT_FALSE(other.comes_within(milliseconds(0)));
+  EXPECT_FALSE(below.comes_within(milliseconds(0)));
+}
+
+// The aggregator below still answers the rank.
+TEST_F(ProcessTest, AParentThatFallsSilentIsFoundOutByTheLivenessTimeout) {
+  child_.emplace(std::vector<std::string>{"aggregator"});
+  const auto rank = join_below(child_->line(), kShort, &failure_);
+  ASSERT_NE(rank, nullptr);
+  child_->send(SIGSTOP);
+  const Status failure = failure_.wait();
+  EXPECT_EQ(failure.code(), ErrorCode::kAggregatorLost);
+  EXPECT_THAT(failure.message(), HasSubstr(", the parent of this one, has not answered for 1 s"));
 }
 
 // Its calls do not get through, but results do: then only their end tells that it is gone.

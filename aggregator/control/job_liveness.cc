@@ -88,12 +88,26 @@ void JobTable::fail_silent(int64_t now_us, JobNumber number, const JobLook& look
   }
 }
 
+// A rack's sockets are those of an aggregator, of which no rank tells. Without racks, members have the numbers of their ranks.
+void JobTable::Job::add_sockets(std::vector<faults::MemberTotals>* totals) const {
+  const bool has_racks = std::any_of(members.begin(), members.end(),
+                                     [](const auto& member) { return member && !member->rack.empty(); });
+  if (has_racks || totals->size() != members.size()) return;
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    if (!members[rank]) continue;
+    (*totals)[rank].receive_calls = members[rank]->sockets.receive_calls;
+    (*totals)[rank].packets_received = members[rank]->sockets.packets_received;
+  }
+}
+
 void JobTable::describe_progress(const Job& job, AggregatorJobStatus* status) {
   status->waiting_for = job.watch.waiting_for();
   status->waiting_ms = static_cast<uint64_t>(job.watch.waiting_us() / 1000);
   for (const int64_t waited_us : job.watch.waited_us())
     status->waited_ms.push_back(static_cast<uint64_t>(waited_us / 1000));
   status->faults = job.watch.faults();
+  status->hangs = job.hangs;
+  status->away = job.away;
   status->sums = job.watch.progress().rounds;
   status->open_slots = job.watch.progress().open_slots;
   status->payload_bytes = job.grant.payload_bytes;
@@ -122,7 +136,12 @@ std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us, const JobLooks& 
       status.waiting_ms = status.age_ms;
     } else if (job.state == State::kRunning) {
       const auto look = looks.find(job.key());
-      if (look != looks.end()) job.watch.look(now_us, look->second.progress);
+      if (look != looks.end()) {
+        JobProgress progress = look->second.progress;
+        job.add_sockets(&progress.members);
+        job.watch.look(now_us, progress);
+      }
+      job.find_hangs(now_us);
       describe_progress(job, &status);
     }
     all.push_back(std::move(status));

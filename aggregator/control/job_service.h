@@ -26,7 +26,8 @@ class JobService {
                     const std::shared_ptr<MemberStream>& stream) = 0;
   virtual Status leave(const MemberClaim& claim) = 0;
   virtual Status report(const MemberClaim& claim, const Status& failure) = 0;
-  virtual Status alive(const MemberClaim& claim) = 0;
+  // `beat`: null if the member does not tell.
+  virtual Result<control::AliveReply> alive(const MemberClaim& claim, const control::Beat* beat) = 0;
   virtual void drain() = 0;
   virtual void stop(const Status& reason) = 0;
 

@@ -53,6 +53,73 @@ TEST_F(JobStatusTest, WhoHasNotJoined) {
   EXPECT_EQ(job.slots, 0u) << "it has none yet";
 }
 
+control::Beat beat(uint64_t submitted, const std::string& hint = "") {
+  control::Beat beat;
+  beat.set_submitted(submitted);
+  beat.set_hint(hint);
+  return beat;
+}
+
+TEST_F(JobStatusTest, WhoHasNotSubmittedAnOperationIsAskedWhereItIsAndTheOthersAreTold) {
+  const MemberId ids[] = {join(0), join(1)};
+  const auto alive = [&](int64_t now_us, uint32_t rank, const control::Beat& beat) {
+    const MemberRequest member = request(rank);
+    const auto reply =
+        table_.alive(now_us, {member.job.name(), member.job.token(), "", rank, ids[rank]}, &beat);
+    EXPECT_TRUE(reply.ok()) << reply.status().to_string();
+    return reply.ok() ? *reply : control::AliveReply();
+  };
+  constexpr int64_t kSecond = 1'000'000;
+  alive(kSecond, 1, beat(117));
+  EXPECT_EQ(alive(kSecond, 0, beat(118)).hang(), "");
+  EXPECT_FALSE(alive(2 * kSecond - 1, 1, beat(117)).hint()) << "it computes";
+  EXPECT_THAT(table_.jobs(2 * kSecond - 1).at(0).hangs, IsEmpty());
+  // Rank 0 is not asked: it is not behind.
+  EXPECT_FALSE(alive(3 * kSecond, 0, beat(118)).hint());
+  EXPECT_TRUE(alive(3 * kSecond, 1, beat(117)).hint());
+  EXPECT_THAT(table_.jobs(3 * kSecond).at(0).hangs, ElementsAre("rank 1 has not submitted operation 118"));
+  alive(4 * kSecond, 1, beat(117, "train.py:41\nin forward"));
+  const std::string hang =
+      "rank 1 has not submitted operation 118; its main thread is at train.py:41\\nin forward";
+  EXPECT_EQ(alive(4 * kSecond, 0, beat(120)).hang(), hang);
+  EXPECT_THAT(table_.jobs(4 * kSecond).at(0).hangs, ElementsAre(hang));
+  // It goes on, and is behind again at once: that is no hang yet, and what it said is not true any more.
+  EXPECT_FALSE(alive(5 * kSecond, 1, beat(118)).hint());
+  EXPECT_THAT(table_.jobs(5 * kSecond).at(0).hangs, IsEmpty());
+  EXPECT_THAT(table_.jobs(7 * kSecond).at(0).hangs, ElementsAre("rank 1 has not submitted operation 119"));
+  alive(8 * kSecond, 1, beat(120));
+  EXPECT_THAT(table_.jobs(8 * kSecond).at(0).hangs, IsEmpty());
+}
+
+// A rank without beats, such as one whose process is stopped, is found by those of the others. One that has never sent any does
+// not tell how far it is.
+TEST_F(JobStatusTest, WhoSendsNoHeartbeatsIsBehindIfItHasSentOne) {
+  const MemberId ids[] = {join(0), join(1)};
+  const MemberRequest zero = request(0), one = request(1);
+  const control::Beat first = beat(1), second = beat(2);
+  const MemberClaim by_zero{"train", zero.job.token(), "", 0, ids[0]};
+  const MemberClaim by_one{"train", one.job.token(), "", 1, ids[1]};
+  ASSERT_TRUE(table_.alive(1, by_zero, &second).ok());
+  ASSERT_TRUE(table_.alive(1, by_one).ok());
+  EXPECT_EQ(table_.alive(5'000'000, by_zero, &second)->hang(), "");
+  ASSERT_TRUE(table_.alive(6'000'000, by_one, &first).ok());
+  EXPECT_EQ(table_.alive(8'000'000, by_zero, &second)->hang(), "rank 1 has not submitted operation 2");
+}
+
+TEST_F(JobStatusTest, WhoseShareIsAwayIsWhatTheFirstRankSays) {
+  const MemberId ids[] = {join(0), join(1)};
+  control::Beat beat;
+  beat.add_away(1);
+  beat.add_away(7);  // there is no such rank
+  const MemberRequest zero = request(0), one = request(1);
+  ASSERT_TRUE(table_.alive(1, {"train", zero.job.token(), "", 0, ids[0]}, &beat).ok());
+  const control::Beat none;
+  ASSERT_TRUE(table_.alive(2, {"train", one.job.token(), "", 1, ids[1]}, &none).ok());
+  EXPECT_THAT(table_.jobs(3).at(0).away, ElementsAre(1));
+  ASSERT_TRUE(table_.alive(4, {"train", zero.job.token(), "", 0, ids[0]}, &none).ok());
+  EXPECT_THAT(table_.jobs(5).at(0).away, IsEmpty());
+}
+
 TEST_F(JobStatusTest, ResultsGoByMulticastIfAllMembersReceiveIt) {
   const auto run = [&](const DataplaneLimits& limits, bool first, bool second) {
     FakeDataplane dataplane(limits);

@@ -163,7 +163,7 @@ class LivenessTest : public JobSuccessionTest {
     }
   }
   Status alive(int64_t now_us, uint32_t rank) {
-    return jobs_.alive(now_us, {"train", "secret", "", rank, ids_[rank]});
+    return jobs_.alive(now_us, {"train", "secret", "", rank, ids_[rank]}).status();
   }
   std::vector<MemberId> ids_;
 };

@@ -307,15 +307,6 @@ Status JobTable::report(const MemberClaim& claim, const Status& failure) {
   return {};
 }
 
-Status JobTable::alive(int64_t now_us, const MemberClaim& claim) {
-  const Result<JobNumber> number = find_member(claim);
-  if (!number.ok()) return number.status();
-  Member& member = *jobs_.at(*number).members[claim.rank];
-  member.heard_us = now_us;
-  member.forgiven = 0;
-  return {};
-}
-
 void JobTable::stream_ended(MemberId id) {
   const auto found = members_.find(id);
   if (found == members_.end()) return;

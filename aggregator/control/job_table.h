@@ -158,8 +158,9 @@ class JobTable {
   Status leave(const MemberClaim& claim);
   // A member reports that the job has failed: all other members are notified.
   Status report(const MemberClaim& claim, const Status& failure);
-  // A heartbeat of the member.
-  Status alive(int64_t now_us, const MemberClaim& claim);
+  // A heartbeat of the member. The answer tells for whom its job waits (job_hangs.cc).
+  Result<control::AliveReply> alive(int64_t now_us, const MemberClaim& claim,
+                                    const control::Beat* beat = nullptr);
   // The member's stream has ended, for any reason. Unknown members are ignored.
   void stream_ended(MemberId id);
   // Fails jobs whose members have not joined in time or are silent, starts jobs that wait no longer for missing ranks,
@@ -251,8 +252,12 @@ class JobTable {
     int64_t deadline_us = 0;  // when the member stops waiting for the others
     uint64_t completed = 0;
     int64_t liveness_us = 0;
-    int64_t heard_us = 0;  // the last sign of life, while running
-    int forgiven = 0;      // how often its silence has been forgiven since
+    int64_t heard_us = 0;               // the last sign of life, while running
+    int forgiven = 0;                   // how often its silence has been forgiven since
+    std::optional<uint64_t> submitted;  // operations, as it says; nothing: it does not tell
+    int64_t behind_us = 0;              // when another was first seen to have submitted more; 0: none has
+    std::string hint;                   // where it is
+    faults::MemberTotals sockets;       // what it says of them
   };
   struct Job {
     JobSpec spec;
@@ -272,8 +277,12 @@ class JobTable {
     std::string delivery;         // how results are delivered, as text for status reports
     std::string plan;             // the shares, as text for status reports
     std::string failure;
-    JobWatch watch;             // while running
-    uint64_t rounds_heard = 0;  // completed at the previous check of heartbeats
+    JobWatch watch;                  // while running
+    uint64_t rounds_heard = 0;       // completed at the previous check of heartbeats
+    uint64_t most_submitted = 0;     // by a member
+    std::vector<std::string> hangs;  // as of hangs_us
+    int64_t hangs_us = 0;
+    std::vector<int> away;  // as AggregatorJobStatus
 
     std::vector<int> ranks(bool present) const;
     bool has_members() const;
@@ -288,6 +297,8 @@ class JobTable {
     // When it starts without the missing ranks; never while fewer than min_members have joined.
     int64_t gather_deadline_us() const;
     int64_t silence_deadline_us() const;  // when the first member has been silent for too long
+    void add_sockets(std::vector<faults::MemberTotals>* totals) const;
+    void find_hangs(int64_t now_us);  // not more often than is useful
   };
   // Notes of refused joins, of which strangers can cause any number: at once, and per second.
   static constexpr double kRefusalsAtOnce = 64;

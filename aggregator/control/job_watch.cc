@@ -31,14 +31,17 @@ std::vector<int> JobWatch::ranks_of(size_t member) const {
 }
 
 std::vector<AggregatorJobStatus::Fault> JobWatch::faults() const {
-  constexpr const char* kNames[] = {"loss_to_aggregator", "loss_from_aggregator", "slow"};  // by faults::Kind
+  // By faults::Kind.
+  constexpr const char* kNames[] = {"loss_to_aggregator", "loss_from_aggregator", "slow", "slow", "slow"};
+  constexpr const char* kCauses[] = {"", "", "", "link", "host"};
   std::vector<AggregatorJobStatus::Fault> all;
   for (const faults::Fault& fault : links_.faults()) {
-    const double unit = fault.kind == faults::Kind::kSlow ? 1e-6 : 1;
+    const double unit = fault.kind >= faults::Kind::kSlow ? 1e-6 : 1;
     all.push_back({.ranks = ranks_of(fault.member),
                    .kind = kNames[static_cast<size_t>(fault.kind)],
                    .value = fault.value * unit,
-                   .others = fault.others * unit});
+                   .others = fault.others * unit,
+                   .cause = kCauses[static_cast<size_t>(fault.kind)]});
   }
   return all;
 }

@@ -143,8 +143,8 @@ Status LocalJobs::report(const MemberClaim& claim, const Status& failure) {
   return with_table([&](JobTable& table) { return table.report(claim, failure); });
 }
 
-Status LocalJobs::alive(const MemberClaim& claim) {
-  return with_table([&](JobTable& table) { return table.alive(monotonic_us(), claim); });
+Result<control::AliveReply> LocalJobs::alive(const MemberClaim& claim, const control::Beat* beat) {
+  return with_table([&](JobTable& table) { return table.alive(monotonic_us(), claim, beat); });
 }
 
 void LocalJobs::drain() {

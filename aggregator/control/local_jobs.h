@@ -30,7 +30,7 @@ class LocalJobs final : public JobService, public std::enable_shared_from_this<L
             const std::shared_ptr<MemberStream>& stream) override;
   Status leave(const MemberClaim& claim) override;
   Status report(const MemberClaim& claim, const Status& failure) override;
-  Status alive(const MemberClaim& claim) override;
+  Result<control::AliveReply> alive(const MemberClaim& claim, const control::Beat* beat) override;
   void drain() override;
   void stop(const Status& reason) override;
   void watch_deadlines() override;

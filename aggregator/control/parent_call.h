@@ -1,4 +1,4 @@
-// A Join call to the parent of an aggregator, on behalf of one member.
+// Calls to the parent of an aggregator, on behalf of one member.
 #ifndef NETSUM_AGGREGATOR_CONTROL_PARENT_CALL_H_
 #define NETSUM_AGGREGATOR_CONTROL_PARENT_CALL_H_
 
@@ -6,6 +6,7 @@
 #include <grpcpp/support/client_callback.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -16,11 +17,29 @@ namespace netsum {
 // The parent's deadline is this much earlier than the member's, so that its error arrives in time.
 inline constexpr int64_t kHeadStartMs = 50;
 
+// A unary call in progress, with everything that gRPC uses until it ends.
+template <typename Request, typename Reply>
+struct Unary {
+  grpc::ClientContext context;
+  Request request;
+  Reply reply;
+};
+
+template <typename Reply = control::Empty, typename Request>
+std::shared_ptr<Unary<Request, Reply>> make_unary(
+    Request request, std::chrono::milliseconds timeout = std::chrono::milliseconds(1000)) {
+  auto call = std::make_shared<Unary<Request, Reply>>();
+  call->context.set_deadline(std::chrono::system_clock::now() + timeout);
+  call->request = std::move(request);
+  return call;
+}
+
 // Once started, it keeps itself and the relay alive until gRPC has finished the call.
 class ParentRelay::ParentCall final : public grpc::ClientReadReactor<control::Event> {
  public:
-  ParentCall(std::shared_ptr<ParentRelay> relay, SessionId session, control::JoinRequest request)
-      : relay_(std::move(relay)), session_(session), request_(std::move(request)) {
+  ParentCall(std::shared_ptr<ParentRelay> relay, SessionId session, control::Aggregator::Stub* parent,
+             control::JoinRequest request)
+      : relay_(std::move(relay)), session_(session), parent_(parent), request_(std::move(request)) {
     context_.set_wait_for_ready(true);  // the parent may start later than the ranks
   }
 
@@ -29,7 +48,7 @@ class ParentRelay::ParentCall final : public grpc::ClientReadReactor<control::Ev
     self_ = self;
     request_.set_rack_slots(std::min(slots, request_.rack_slots()));
     request_.set_deadline_ms(static_cast<uint32_t>(std::max<int64_t>(1, patience_us / 1000 - kHeadStartMs)));
-    relay_->stub_->async()->Join(&context_, &request_, this);
+    parent_->async()->Join(&context_, &request_, this);
     StartRead(&event_);
     StartCall();
   }
@@ -48,6 +67,7 @@ class ParentRelay::ParentCall final : public grpc::ClientReadReactor<control::Ev
 
   std::shared_ptr<ParentRelay> relay_;
   const SessionId session_;
+  control::Aggregator::Stub* const parent_;
   std::shared_ptr<ParentCall> self_;
   grpc::ClientContext context_;
   control::JoinRequest request_;  // not changed once the call has started

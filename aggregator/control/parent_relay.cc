@@ -17,34 +17,17 @@
 namespace netsum {
 namespace {
 
-constexpr std::chrono::milliseconds kCallTimeout{1000};
 // A stalled parent must learn of a member that leaves before it sees the end of the member's call (src/control/client.cc).
 constexpr std::chrono::milliseconds kLeaveTimeout{5000};
 constexpr std::chrono::milliseconds kHaltPatience{1000};
 constexpr std::chrono::milliseconds kCancelPatience{50};
 constexpr std::chrono::seconds kTaskPatience{10};
+constexpr int64_t kLongestSleepUs = 60'000'000;
 
 std::string random_name() {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(system_random()));
   return text;
-}
-
-// A unary call in progress, with everything that gRPC uses until it ends.
-template <typename Request>
-struct Unary {
-  grpc::ClientContext context;
-  Request request;
-  control::Empty reply;
-};
-
-template <typename Request>
-std::shared_ptr<Unary<Request>> make_unary(Request request,
-                                           std::chrono::milliseconds timeout = kCallTimeout) {
-  auto call = std::make_shared<Unary<Request>>();
-  call->context.set_deadline(std::chrono::system_clock::now() + timeout);
-  call->request = std::move(request);
-  return call;
 }
 
 Status shutting_down() {
@@ -60,11 +43,11 @@ void end_with(MemberStream& stream, const Status& failure) {
 
 }  // namespace
 
-ParentRelay::ParentRelay(RelayOptions options, Dataplane* dataplane, std::shared_ptr<grpc::Channel> parent)
+ParentRelay::ParentRelay(RelayOptions options, Dataplane* dataplane,
+                         std::function<std::shared_ptr<grpc::Channel>(int)> connect)
     : options_(std::move(options)),
       dataplane_(dataplane),
-      parent_(std::move(parent)),
-      stub_(control::Aggregator::NewStub(parent_)),
+      connect_(std::move(connect)),
       rack_(random_name()),
       token_key_{system_random(), system_random()},
       slots_(dataplane_->limits().slots_per_stripe) {
@@ -175,7 +158,9 @@ void ParentRelay::join(const control::JoinRequest& message, const Address& peer,
       session.began_us = monotonic_us();
       session.deadline_us = session.began_us + timeout_us;
       session.stream = stream;
-      session.call = std::make_shared<ParentCall>(shared_from_this(), id, std::move(above));
+      session.liveness_us = request.liveness_us;
+      session.parent = parent_for(request.liveness_us);
+      session.call = std::make_shared<ParentCall>(shared_from_this(), id, session.parent, std::move(above));
       stream->set_on_over([self = shared_from_this(), id] { self->on_stream_over(id); });
       if (reservation.ok())
         start = admit(session, *reservation);
@@ -345,11 +330,12 @@ Status ParentRelay::leave(const MemberClaim& claim) {
   if (!expect_answer(up->first, false)) return {};
   auto call = make_unary(up->second, kLeaveTimeout);
   call_began();
-  stub_->async()->Leave(&call->context, &call->request, &call->reply,
-                        [self = shared_from_this(), call, id = up->first](const grpc::Status&) mutable {
-                          ParentRelay& relay = *self;
-                          relay.on_answer(id, std::move(self), std::move(call));
-                        });
+  parent_of(up->first)->async()->Leave(
+      &call->context, &call->request, &call->reply,
+      [self = shared_from_this(), call, id = up->first](const grpc::Status&) mutable {
+        ParentRelay& relay = *self;
+        relay.on_answer(id, std::move(self), std::move(call));
+      });
   return {};
 }
 
@@ -360,20 +346,6 @@ Status ParentRelay::report(const MemberClaim& claim, const Status& failure) {
   return {};
 }
 
-// The parent detects silent members.
-Status ParentRelay::alive(const MemberClaim& claim) {
-  const auto up = find(claim);
-  if (!up.ok()) return up.status();
-  auto call = make_unary(up->second);
-  call_began();
-  stub_->async()->Alive(&call->context, &call->request, &call->reply,
-                        [self = shared_from_this(), call](const grpc::Status&) mutable {
-                          ParentRelay& relay = *self;
-                          relay.call_ended(std::move(self), std::move(call));
-                        });
-  return {};
-}
-
 // The caller has incremented the session's `unanswered`.
 void ParentRelay::send_failure(SessionId id, const control::MemberRequest& claim, const Status& failure) {
   control::FailRequest request;
@@ -381,11 +353,11 @@ void ParentRelay::send_failure(SessionId id, const control::MemberRequest& claim
   *request.mutable_failure() = to_failed(failure);
   auto call = make_unary(std::move(request));
   call_began();
-  stub_->async()->Fail(&call->context, &call->request, &call->reply,
-                       [self = shared_from_this(), call, id](const grpc::Status&) mutable {
-                         ParentRelay& relay = *self;
-                         relay.on_answer(id, std::move(self), std::move(call));
-                       });
+  parent_of(id)->async()->Fail(&call->context, &call->request, &call->reply,
+                               [self = shared_from_this(), call, id](const grpc::Status&) mutable {
+                                 ParentRelay& relay = *self;
+                                 relay.on_answer(id, std::move(self), std::move(call));
+                               });
 }
 
 bool ParentRelay::expect_answer(SessionId id, bool fails) {
@@ -461,9 +433,10 @@ void ParentRelay::stop(const Status& reason) {
 
 void ParentRelay::watch_deadlines() {
   std::unique_lock lock(mutex_);
+  int64_t woken_us = monotonic_us();  // when this thread should have been, at the latest
   while (!halted_) {
     const int64_t now_us = monotonic_us();
-    int64_t next_us = now_us + 60'000'000;
+    int64_t next_us = now_us + kLongestSleepUs;
     if (!ended_.empty()) {
       std::vector<EndedCall> ended = std::exchange(ended_, {});
       lock.unlock();
@@ -472,6 +445,7 @@ void ParentRelay::watch_deadlines() {
       continue;
     }
     if (serve_waiting(lock, now_us)) continue;
+    next_us = std::min(next_us, check_parent(lock, now_us, std::max<int64_t>(0, now_us - woken_us)));
     std::vector<std::shared_ptr<ParentCall>> late;
     for (const auto& [id, session] : sessions_) {
       if (session.member != 0) continue;
@@ -480,6 +454,7 @@ void ParentRelay::watch_deadlines() {
     }
     if (late.empty()) {
       changed_.wait_for(lock, std::chrono::microseconds(next_us - now_us));
+      woken_us = next_us;
       continue;
     }
     lock.unlock();

@@ -41,15 +41,16 @@ struct RelayOptions {
 // a gRPC thread. Any thread may call any method.
 class ParentRelay final : public JobService, public std::enable_shared_from_this<ParentRelay> {
  public:
-  // `dataplane` outlives the relay.
-  ParentRelay(RelayOptions options, Dataplane* dataplane, std::shared_ptr<grpc::Channel> parent);
+  // `dataplane` outlives the relay. `connect` makes a connection to the parent which ends after so many milliseconds of silence.
+  ParentRelay(RelayOptions options, Dataplane* dataplane,
+              std::function<std::shared_ptr<grpc::Channel>(int silence_ms)> connect);
   ~ParentRelay() override;
 
   void join(const control::JoinRequest& message, const Address& peer,
             const std::shared_ptr<MemberStream>& stream) override;
   Status leave(const MemberClaim& claim) override;
   Status report(const MemberClaim& claim, const Status& failure) override;
-  Status alive(const MemberClaim& claim) override;
+  Result<control::AliveReply> alive(const MemberClaim& claim, const control::Beat* beat) override;
   void drain() override;
   void stop(const Status& reason) override;
   void watch_deadlines() override;
@@ -107,6 +108,11 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
     int64_t deadline_us = 0;  // for the parent's first event
     std::shared_ptr<MemberStream> stream;
     std::shared_ptr<ParentCall> call;  // not started while it waits
+    control::Aggregator::Stub* parent = nullptr;
+    int64_t liveness_us = 0;    // of the rank
+    int64_t asked_us = 0;       // the first heartbeat that the parent has not answered; 0: none
+    uint64_t rounds = 0;        // that the job here had completed when the parent was last suspected
+    control::AliveReply reply;  // the parent's last
     std::shared_ptr<Reservation> reservation;
     std::optional<ParentJob> job;  // granted
     bool has_failed = false;       // the parent knows, or is being told
@@ -175,6 +181,13 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   void release(const Session& session);
   Result<std::pair<SessionId, control::MemberRequest>> find(const MemberClaim& claim);
   control::MemberRequest claim_of(const Session& session) const;
+  void heard_from_parent(SessionId id, const grpc::Status& status, const control::AliveReply& reply);
+  // As Client::channel_for() does: the heartbeats decide for how long the parent can be stopped. Few connections for all jobs.
+  control::Aggregator::Stub* parent_for(int64_t liveness_us);
+  // Fails running sessions whose parent has been silent for their liveness timeout. With the lock held, which it releases in
+  // between. `woken_late_us`: this process may have been stopped, with the answers unread. Returns when to look again.
+  int64_t check_parent(std::unique_lock<std::mutex>& lock, int64_t now_us, int64_t woken_late_us);
+  control::Aggregator::Stub* parent_of(SessionId id);
   void send_failure(SessionId id, const control::MemberRequest& claim, const Status& failure);
   // Before a call by which the parent learns that the member leaves, or has failed (`fails`): the end of the session's call
   // to the parent waits for its answer. False: the call is not to be made. The parent may handle calls in another order,
@@ -189,13 +202,13 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
 
   const RelayOptions options_;
   Dataplane* const dataplane_;
-  const std::shared_ptr<grpc::Channel> parent_;
-  const std::unique_ptr<control::Aggregator::Stub> stub_;
+  const std::function<std::shared_ptr<grpc::Channel>(int)> connect_;
   const std::string rack_;  // names this aggregator to the parent
   const netsum_key token_key_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::map<int, std::unique_ptr<control::Aggregator::Stub>> parents_;  // by silence, in ms; they stay
   bool halted_ = false;
   bool draining_ = false;
   int calls_ = 0;  // to the parent, in progress

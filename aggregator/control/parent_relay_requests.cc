@@ -63,24 +63,24 @@ void ParentRelay::place(const grpc::CallbackServerContext& call, PlaceInfo own,
   query->context->set_wait_for_ready(true);  // as for Join
   query->request.set_aggregator_token(options_.parent_token);
   call_began();
-  stub_->async()->GetPlace(query->context.get(), &query->request, &query->path,
-                           [self = shared_from_this(), query, own = std::move(own),
-                            done = std::move(done)](const grpc::Status& status) mutable {
-                             const std::string parent =
-                                 "the aggregator at " + self->options_.parent + ", the parent of this one,";
-                             if (status.ok()) {
-                               PlaceInfo* lowest = lowest_of(&query->path);
-                               lowest->set_address(self->options_.parent);
-                               *lowest->add_below() = own;
-                               done(query->path);
-                             } else if (const auto refusal = from_rpc_status(status)) {
-                               done(Status(refusal->code(), parent + " says: " + refusal->message()));
-                             } else {
-                               done(Status(ErrorCode::kUnreachable, parent + " does not answer"));
-                             }
-                             ParentRelay& relay = *self;
-                             relay.call_ended(std::move(self), std::move(query));
-                           });
+  parent_of(0)->async()->GetPlace(query->context.get(), &query->request, &query->path,
+                                  [self = shared_from_this(), query, own = std::move(own),
+                                   done = std::move(done)](const grpc::Status& status) mutable {
+                                    const std::string parent = "the aggregator at " + self->options_.parent +
+                                                               ", the parent of this one,";
+                                    if (status.ok()) {
+                                      PlaceInfo* lowest = lowest_of(&query->path);
+                                      lowest->set_address(self->options_.parent);
+                                      *lowest->add_below() = own;
+                                      done(query->path);
+                                    } else if (const auto refusal = from_rpc_status(status)) {
+                                      done(Status(refusal->code(), parent + " says: " + refusal->message()));
+                                    } else {
+                                      done(Status(ErrorCode::kUnreachable, parent + " does not answer"));
+                                    }
+                                    ParentRelay& relay = *self;
+                                    relay.call_ended(std::move(self), std::move(query));
+                                  });
 }
 
 }  // namespace netsum

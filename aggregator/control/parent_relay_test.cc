@@ -7,6 +7,7 @@
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -127,6 +128,34 @@ TEST_F(ParentRelayTest, AFieldThatTheRelayDoesNotKnowReachesTheParent) {
               HasSubstr("was created with field 99 (of a later release) 7, and this rank asks for 8"));
   const auto third = join(with_later_field(request(1), 7));
   EXPECT_TRUE(third->next(control::Event::kReady).has_ready());
+}
+
+TEST_F(ParentRelayTest, WhatTheParentSaysOfAHangReachesTheRanks) {
+  start();
+  const auto first = join(request(0)), second = join(request(1));
+  std::array<control::MemberRequest, 2> beats;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    Stream& stream = rank == 0 ? *first : *second;
+    beats[rank].set_member(stream.next(control::Event::kJoined).joined().member());
+    ASSERT_TRUE(stream.next(control::Event::kReady).has_ready());
+    beats[rank].set_job("train");
+    beats[rank].set_rank(rank);
+    beats[rank].mutable_beat()->set_submitted(2 - rank);
+  }
+  beats[1].mutable_beat()->set_hint("train.py:41 in forward");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  std::array<control::AliveReply, 2> replies;
+  while (replies[0].hang().empty() || !replies[1].hint()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    for (size_t rank = 0; rank < 2; ++rank) {
+      grpc::ClientContext context;
+      ASSERT_TRUE(stub_->Alive(&context, beats[rank], &replies[rank]).ok());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(replies[0].hang(),
+            "rank 1 has not submitted operation 2; its main thread is at train.py:41 in forward");
+  EXPECT_FALSE(replies[0].hint());
 }
 
 TEST_F(ParentRelayTest, TheJobsSpecificationReachesBothDataplanesWithoutTokens) {
@@ -463,9 +492,9 @@ TEST(ParentRelayLifeTest, AfterHaltNoThreadOfGrpcHoldsTheRelay) {
   const auto parent = ControlService::start({}, &parents_dataplane);
   ASSERT_TRUE(parent.ok()) << parent.status().to_string();
   const std::string address = (*parent)->address();
-  auto relay =
-      std::make_shared<ParentRelay>(RelayOptions{.parent = address}, &dataplane,
-                                    grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  auto relay = std::make_shared<ParentRelay>(
+      RelayOptions{.parent = address}, &dataplane,
+      [&](int /*silence_ms*/) { return grpc::CreateChannel(address, grpc::InsecureChannelCredentials()); });
   // Is destroyed with the callback that it is a part of.
   std::shared_ptr<void> slow(nullptr, [](void*) { std::this_thread::sleep_for(std::chrono::seconds(1)); });
   std::promise<Result<PlaceInfo>> found;

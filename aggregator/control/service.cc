@@ -183,7 +183,10 @@ void Service::fail(grpc::CallbackServerContext*, const Call& call, const grpc::B
 
 void Service::alive(grpc::CallbackServerContext*, const Call& call, const grpc::ByteBuffer& request) {
   control::MemberRequest message;
-  if (parse(request, &message, call)) answer(call, jobs_->alive(to_member_claim(message)));
+  if (!parse(request, &message, call)) return;
+  const Result<control::AliveReply> reply =
+      jobs_->alive(to_member_claim(message), message.has_beat() ? &message.beat() : nullptr);
+  reply.ok() ? answer(call, *reply) : answer(call, reply.status());
 }
 
 void Service::get_status(grpc::CallbackServerContext*, const Call& call, const grpc::ByteBuffer& request) {
@@ -387,7 +390,10 @@ control::StatusReply Service::status_reply(const DataplaneLook& look) const {
       one.set_kind(fault.kind);
       one.set_value(fault.value);
       one.set_others(fault.others);
+      one.set_cause(fault.cause);
     }
+    for (const std::string& hang : job.hangs) entry.add_hangs(hang);
+    for (const int rank : job.away) entry.add_away(static_cast<uint32_t>(rank));
   }
   for (const AggregatorCounter& counter : now.counters) {
     control::Counter& entry = *reply.add_counters();
@@ -409,11 +415,13 @@ Result<std::shared_ptr<JobService>> make_job_service(const ControlServiceOptions
                         .tenant = options.tenant},
         dataplane, options.on_event));
   }
-  auto channel = make_channel(options.parent, options.tls);
-  if (!channel.ok()) return channel.status();
+  if (const auto channel = make_channel(options.parent, options.tls); !channel.ok()) return channel.status();
+  const auto connect = [parent = options.parent, tls = options.tls](int silence_ms) {
+    return make_channel(parent, tls, silence_ms).value();
+  };
   auto relay = std::make_shared<ParentRelay>(RelayOptions{options.parent, options.parent_token, options.token,
                                                           options.max_jobs, join_timeout, options.place},
-                                             dataplane, *channel);
+                                             dataplane, connect);
   dataplane->set_on_lost([weak = std::weak_ptr(relay)](const Status& reason) {
     if (const auto one = weak.lock()) one->on_dataplane_lost(reason);
   });

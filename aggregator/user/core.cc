@@ -302,10 +302,12 @@ void AggregatorCore::note_lateness(int64_t now_us, const netsum_verdict& verdict
   if (verdict.seen == netsum_member_bit(fields.member)) opened_us = now_us;
   // Members send the first packet of an operation into each slot when they begin, and all later ones when a result has come.
   const netsum_slot& slot = slots_[job.first_slot + fields.slot];
-  if (slot.rounds[verdict.bank ^ 1].signature != fields.signature) return;
   faults::MemberTotals& totals = job.peers[fields.member].totals;
+  const auto late_us = static_cast<uint64_t>(std::max<int64_t>(0, now_us - opened_us));
+  if (slot.rounds[verdict.bank ^ 1].signature != fields.signature)
+    return totals.begin.add(fields.slot, late_us);
   ++totals.contributions;
-  totals.late_us += static_cast<uint64_t>(std::max<int64_t>(0, now_us - opened_us));
+  totals.late_us += late_us;
 }
 
 bool AggregatorCore::add(const netsum_fields& fields, const netsum_verdict& verdict, const uint8_t* payload,

@@ -53,8 +53,15 @@ struct AggregatorJobStatus {
     std::string kind;
     double value = 0;   // the share of packets that are lost; "slow": seconds
     double others = 0;  // the median of the other members'
+    // Of "slow": "host" if packets wait in the rank's sockets for its processor, "link" if they do not, "": not known.
+    std::string cause;
   };
   std::vector<Fault> faults;
+  // While running: of each rank that has not submitted an operation which another rank has submitted a second ago or earlier, what
+  // is known: "rank 3 has not submitted operation 118; its main thread is at train.py:41 in forward". At most 8.
+  std::vector<std::string> hangs;
+  // Ranks whose shards have lost most of their share, because their links or hosts are slow.
+  std::vector<int> away;
   // Tells jobs of one name apart: of equal tokens, equal while the aggregator runs. Empty: its release does not tell.
   std::string id;
 };

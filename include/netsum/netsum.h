@@ -325,6 +325,13 @@ typedef void (*netsum_callback)(void* user_data, int code, const char* message, 
 
 /* The library's version, such as "0.1.0". Never NULL. */
 NETSUM_API const char* netsum_version(void);
+
+/* Writes at most `size` bytes, up to 512, which say where the main thread of this process is, such as "solve.c:41", and returns how many. */
+typedef size_t (*netsum_stack_hint)(char* text, size_t size, void* user_data);
+/* `hint` is called, on a thread of its own, when other ranks have waited for this process for a second, and then again with each
+ * heartbeat: their error messages and `netsum status` have what it says. One for all communicators; NULL: none. When this returns,
+ * the one before is called no more, unless its call takes longer than a second. */
+NETSUM_API void netsum_set_stack_hint(netsum_stack_hint hint, void* user_data);
 /* Name of a code, such as "timeout". Never NULL. */
 NETSUM_API const char* netsum_code_name(int code);
 /* Message of this thread's last call that returned a code, or that returns none and failed; "" if that call succeeded. Valid until

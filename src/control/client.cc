@@ -94,6 +94,10 @@ class Client final : public ControlClient {
   void set_witness(std::function<uint64_t()> witness) override {
     if (heartbeat_ != nullptr) heartbeat_->set_witness(std::move(witness));
   }
+  void set_beat(std::function<void(control::Beat*)> tell) override {
+    if (heartbeat_ != nullptr) heartbeat_->set_beat(std::move(tell));
+  }
+  std::string hang() const override { return heartbeat_ == nullptr ? "" : heartbeat_->hang(); }
 
   void report_failure(const Status& status) override {
     stream_->disarm(Clock::now());

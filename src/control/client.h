@@ -17,6 +17,9 @@
 #include "src/job/job_spec.h"
 
 namespace netsum {
+namespace control {
+class Beat;
+}
 
 // What a rank says for the plan of its job.
 struct Sharing {
@@ -77,6 +80,9 @@ class ControlClient {
   virtual void report_failure(const Status& status) = 0;
   // As Heartbeat::set_witness().
   virtual void set_witness(std::function<uint64_t()> witness) = 0;
+  // As the same of Heartbeat. Without heartbeats they do nothing, and say nothing.
+  virtual void set_beat(std::function<void(control::Beat*)> tell) = 0;
+  virtual std::string hang() const = 0;
 };
 
 // What the aggregator at `address` is to the share planner. Tries again while nothing answers there, until `timeout`.

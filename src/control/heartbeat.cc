@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/stack_hint.h"
+#include "src/base/text.h"
 #include "src/base/thread.h"
 #include "src/control/control.grpc.pb.h"
 #include "src/job/ranks.h"
@@ -11,6 +13,9 @@ namespace netsum {
 namespace {
 
 constexpr int kBeatsPerLiveness = 4;
+// Of a heartbeat's time. A hint that comes later goes with the next one.
+constexpr std::chrono::milliseconds kHintPatience{200};
+constexpr size_t kMostHangBytes = 4096;
 
 }  // namespace
 
@@ -44,9 +49,27 @@ void Heartbeat::set_witness(std::function<uint64_t()> witness) {
   witness_ = std::move(witness);
 }
 
+void Heartbeat::set_beat(std::function<void(control::Beat*)> tell) {
+  const std::lock_guard lock(mutex_);
+  tell_ = std::move(tell);
+}
+
+std::string Heartbeat::hang() const {
+  const std::lock_guard lock(mutex_);
+  return hang_;
+}
+
+void Heartbeat::take(const control::AliveReply& reply) {
+  soon_ = reply.hint() && !wants_hint_;
+  wants_hint_ = reply.hint();
+  hang_ = printable(reply.hang(), kMostHangBytes);
+}
+
 void Heartbeat::run() {
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, pause_, [this] { return stop_; })) {
+  // A hint that is wanted now is not kept for the next heartbeat.
+  const auto pause = [this] { return std::exchange(soon_, false) ? pause_ / 4 : pause_; };
+  while (!changed_.wait_for(lock, pause(), [this] { return stop_; })) {
     lock.unlock();
     const bool answered = beat();
     lock.lock();
@@ -66,16 +89,21 @@ bool Heartbeat::beat() {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + patience);
   uint64_t witnessed = 0;
+  control::MemberRequest request = claim_;
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return true;
     call_ = &context;
     if (witness_) witnessed = witness_();
+    if (tell_) tell_(request.mutable_beat());
   }
-  control::Empty reply;
-  const grpc::Status status = control::Aggregator::NewStub(channel_)->Alive(&context, claim_, &reply);
+  // Only this thread writes wants_hint_.
+  if (wants_hint_) request.mutable_beat()->set_hint(stack_hint(std::min(kHintPatience, pause_ / 2)));
+  control::AliveReply reply;
+  const grpc::Status status = control::Aggregator::NewStub(channel_)->Alive(&context, request, &reply);
   const std::lock_guard lock(mutex_);
   call_ = nullptr;
+  if (status.ok()) take(reply);
   // Any other code is an answer, or the end of the connection, which the stream reports.
   if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) return true;
   if (witness_ && witness_() != witnessed) return true;

@@ -34,12 +34,19 @@ class Heartbeat {
   // aggregator is alive, even if it does not answer calls. After this returns, the previous witness is not called.
   void set_witness(std::function<uint64_t()> witness);
 
+  // `tell`, which may be null, writes what heartbeats tell, but for the hint, which they have if others wait for this rank. As
+  // set_witness().
+  void set_beat(std::function<void(control::Beat*)> tell);
+  // Which ranks the job waits for, and where they are, as the aggregator has said last; "": for none.
+  std::string hang() const;
+
   // After this returns, `on_lost` is not called. Must not be called from `on_lost`. Idempotent.
   void stop();
 
  private:
   void run();
   bool beat();  // false: no answer arrived, and nothing on the data path
+  void take(const control::AliveReply& reply);
 
   const std::shared_ptr<grpc::Channel> channel_;
   const std::string address_;
@@ -48,11 +55,14 @@ class Heartbeat {
   const std::chrono::milliseconds pause_;
   const std::function<void(const Status&)> on_lost_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
   grpc::ClientContext* call_ = nullptr;  // in progress
   std::function<uint64_t()> witness_;
+  std::function<void(control::Beat*)> tell_;
+  std::string hang_;
+  bool wants_hint_ = false, soon_ = false;
 
   std::thread thread_;
 };

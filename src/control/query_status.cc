@@ -42,11 +42,14 @@ AggregatorJobStatus from_job(const control::JobStatus& job) {
   status.plan = text(job.plan());
   status.verify = text(job.verify());
   status.id = text(job.id());
+  status.away.assign(job.away().begin(), job.away().end());
+  for (const std::string& hang : job.hangs()) status.hangs.push_back(text(hang));
   for (const control::Fault& fault : job.faults())
     status.faults.push_back({.ranks = {fault.ranks().begin(), fault.ranks().end()},
                              .kind = text(fault.kind()),
                              .value = fault.value(),
-                             .others = fault.others()});
+                             .others = fault.others(),
+                             .cause = text(fault.cause())});
   return status;
 }
 

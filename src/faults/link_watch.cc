@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 namespace netsum::faults {
 namespace {
@@ -13,6 +14,12 @@ constexpr double kMostUsual = 0.2;
 // Means of fewer contributions say little.
 constexpr double kEnough = 256;
 constexpr double kSlow = 3, kMostSlow = 6;  // in kContributions
+// Of Beginnings.
+constexpr uint64_t kEnoughBeginnings = 64;
+constexpr double kBeginsLate = 0.5, kGrows = 4, kWindow = 256;
+// How many packets a call of a busy host finds at least, and how many times as many as those of the others; how many times as many
+// a call behind a slow link finds at most.
+constexpr double kQueue = 4, kTimesMore = 2, kMostOfLink = 1.5;
 
 // Of the others' values; 0 if there are none.
 double median(std::vector<double> values) {
@@ -43,7 +50,26 @@ void LinkWatch::take(const MemberTotals& totals, Member* member) {
     member->contributions += static_cast<double>(totals.contributions - before.contributions);
     member->late_us += static_cast<double>(totals.late_us - before.late_us);
   }
+  draw_line(totals.begin, member);
+  if (totals.receive_calls >= before.receive_calls && totals.packets_received >= before.packets_received) {
+    member->calls += static_cast<double>(totals.receive_calls - before.receive_calls);
+    member->packets += static_cast<double>(totals.packets_received - before.packets_received);
+    while (member->calls > kCallMemory) {
+      member->calls /= 2;
+      member->packets /= 2;
+    }
+  }
   member->before = totals;
+}
+
+void LinkWatch::draw_line(const Beginnings& now, Member* member) {
+  Beginnings& since = member->anchor;
+  if (now.count < since.count || now.y_us < since.y_us || now.xy_us < since.xy_us) since = {};
+  if (now.count - since.count < kEnoughBeginnings) return;
+  std::tie(member->a_us, member->b_us) =
+      line_through({now.count - since.count, now.x - since.x, now.y_us - since.y_us, now.xx - since.xx,
+                    now.xy_us - since.xy_us});
+  since = now;
 }
 
 void LinkWatch::observe(std::span<const MemberTotals> totals) {
@@ -91,6 +117,34 @@ void LinkWatch::test_lateness() {
   for (Member& member : members_) member.contributions = member.late_us = 0;
 }
 
+std::pair<double, double> line_through(const Beginnings& sums) {
+  if (sums.count == 0) return {};
+  const auto n = static_cast<double>(sums.count), x = static_cast<double>(sums.x),
+             y = static_cast<double>(sums.y_us);
+  const double spread = n * static_cast<double>(sums.xx) - x * x;
+  const double b = spread <= 0 ? 0 : (n * static_cast<double>(sums.xy_us) - x * y) / spread;
+  return {(y - b * x) / n, b};
+}
+
+// Late as a whole, by as much as it is later, and over its whole window not a quarter of that later.
+bool LinkWatch::only_begins_late(size_t number) const {
+  const Member& member = members_[number];
+  return member.a_us > kBeginsLate * member.late && member.b_us * kWindow < member.a_us / kGrows;
+}
+
+Kind cause_of(double packets_per_call, double others) {
+  if (packets_per_call <= 0 || others <= 0) return Kind::kSlow;
+  if (packets_per_call >= kTimesMore * others && packets_per_call >= kQueue) return Kind::kSlowHost;
+  return packets_per_call <= kMostOfLink * others ? Kind::kSlowLink : Kind::kSlow;
+}
+
+Kind LinkWatch::cause(size_t member) const {
+  std::vector<double> others;
+  for (size_t other = 0; other < members_.size(); ++other)
+    if (other != member) others.push_back(members_[other].packets_per_call());
+  return cause_of(members_[member].packets_per_call(), median(std::move(others)));
+}
+
 std::vector<Fault> LinkWatch::faults() const {
   std::vector<Fault> found;
   for (size_t number = 0; number < members_.size(); ++number) {
@@ -101,7 +155,8 @@ std::vector<Fault> LinkWatch::faults() const {
       const double loss = edge.lost / std::max(1.0, edge.lost + edge.kept);
       found.push_back({number, static_cast<Kind>(direction), loss, edge.usual});
     }
-    if (member.slow) found.push_back({number, Kind::kSlow, member.late, member.usual});
+    if (member.slow && !only_begins_late(number))
+      found.push_back({number, cause(number), member.late, member.usual});
   }
   return found;
 }

@@ -5,7 +5,8 @@
 // p0 is what the other members lose, because losses that all have say nothing about a link.
 //
 // Slowness: a member that begins an operation late is late with as many contributions as its window holds; from then on the
-// results set the pace of all. One that is late with later contributions, too, is slower than the others.
+// results set the pace of all. One that is late with later contributions, too, is slower than the others, unless what it sent at
+// the beginning still stands in the queue of its link: then it is not later and later within the first window.
 #ifndef NETSUM_SRC_FAULTS_LINK_WATCH_H_
 #define NETSUM_SRC_FAULTS_LINK_WATCH_H_
 
@@ -13,16 +14,34 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace netsum::faults {
 
-enum class Kind : uint8_t {
-  kLossUp,
-  kLossDown,
-  kSlow
-};                                        // lost towards the aggregator; lost on the way back; slower
+// Lost towards the aggregator; lost on the way back; slower: not known why, by the link, by the host.
+enum class Kind : uint8_t { kLossUp, kLossDown, kSlow, kSlowLink, kSlowHost };
 inline constexpr size_t kDirections = 2;  // up, down: the first two kinds
+
+// Why a member is slow: by how many packets a receive call of it finds, on average, and one of the others, their median; 0: not known.
+// Behind a slow link, packets come one by one, and calls find few or nothing. For a processor that has no time they wait in the
+// socket, and a call finds many.
+Kind cause_of(double packets_per_call, double others);
+
+// Of contributions to the first window of operations: how late they came, by their place in it. A line through them tells a member
+// that begins late (a) from one that is slower (b).
+struct Beginnings {
+  uint64_t count = 0, x = 0, y_us = 0, xx = 0, xy_us = 0;  // sums
+  void add(uint64_t place, uint64_t late_us) {
+    ++count;
+    x += place;
+    y_us += late_us;
+    xx += place * place;
+    xy_us += place * late_us;
+  }
+};
+// Of y = a + b x with the least squares: a, b.
+std::pair<double, double> line_through(const Beginnings& sums);
 
 // Since the job's begin.
 struct MemberTotals {
@@ -30,6 +49,10 @@ struct MemberTotals {
   // Of contributions behind the first window of their operations: how long after the first member's they came.
   uint64_t contributions = 0;
   uint64_t late_us = 0;
+  Beginnings begin;
+  // Of the member's data path, as it says; 0: it does not.
+  uint64_t receive_calls = 0;
+  uint64_t packets_received = 0;
 
   void add(const MemberTotals& other) {
     for (size_t i = 0; i < kDirections; ++i) {
@@ -38,6 +61,13 @@ struct MemberTotals {
     }
     contributions += other.contributions;
     late_us += other.late_us;
+    begin.count += other.begin.count;
+    begin.x += other.begin.x;
+    begin.y_us += other.begin.y_us;
+    begin.xx += other.begin.xx;
+    begin.xy_us += other.begin.xy_us;
+    receive_calls += other.receive_calls;
+    packets_received += other.packets_received;
   }
 };
 
@@ -79,13 +109,21 @@ class LinkWatch {
     double late = 0, usual = 0;  // the last means, in microseconds: of this member, the median of the others
     double sum = 0;
     bool slow = false;
+    Beginnings anchor;  // of begin, when the line was last drawn
+    double a_us = 0, b_us = 0;
+    double calls = 0, packets = 0;  // lately: halved each kCallMemory calls
+    double packets_per_call() const { return calls == 0 ? 0 : packets / calls; }
   };
 
   static constexpr double kMemory = 131'072;  // eight operations of 16 MiB
+  static constexpr double kCallMemory = 65'536;
 
   static void take(const MemberTotals& totals, Member* member);
+  static void draw_line(const Beginnings& now, Member* member);
   void test_losses(size_t direction);
   void test_lateness();
+  Kind cause(size_t member) const;
+  bool only_begins_late(size_t member) const;
 
   std::vector<Member> members_;
 };

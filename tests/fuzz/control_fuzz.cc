@@ -341,7 +341,7 @@ class Run {
         return require_text(table_->report(some_claim(), from_failed(failed)).message());
       }
       case 7:
-        return require_text(table_->alive(now_us_, some_claim()).message());
+        return require_text(table_->alive(now_us_, some_claim()).status().message());
       case 8: {
         const MemberId id = some_member();
         table_->stream_ended(id);

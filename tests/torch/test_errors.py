@@ -166,9 +166,12 @@ def test_absent_rank_times_out():
         with pytest.raises(netsum.torch.Error, match=r"(?s)Timed out.*timeout|timeout.*Timed out") as caught:
             dist.all_reduce(torch.ones(10))
         assert isinstance(caught.value, dist.DistBackendError)
+        # Long after the heartbeats that tell it.
+        place = r"rank 3 has not submitted operation \d+; its main thread is at test_errors\.py:\d+ in on_rank"
+        assert re.search(place, str(caught.value)), caught.value
         return caught.value.code, caught.value.rank
 
-    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=2.0)
+    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=4.0, env={"NETSUM_LIVENESS_TIMEOUT": "0.8"})
     assert [o.value for o in outcomes] == [("timeout", 3)] * 3 + ["absent"], outcomes
 
 

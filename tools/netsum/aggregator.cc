@@ -438,11 +438,13 @@ int AggregatorCommand::run() {
   warn_of_shared_processors(log);
 
   WaitLog waits(&log);
+  FaultLog faults(&log);
   LengthLog lengths(&log);
   InterfaceWatcher interfaces(options_.interfaces, log);
   while (signals.wait(kPollInterval) == 0) {
     const AggregatorStatus status = aggregator.status();
     waits.look(status);
+    faults.look(status);
     lengths.look(status);
     interfaces.look();
   }

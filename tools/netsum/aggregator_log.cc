@@ -1,5 +1,6 @@
 #include "tools/netsum/aggregator_log.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace netsum::tool {
@@ -38,6 +39,12 @@ Words words(AggregatorEvent::Kind kind) {
   return {"unknown event", nullptr};
 }
 
+std::string list(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return text;
+}
+
 }  // namespace
 
 void log_event(const AggregatorEvent& event, Log* log) {
@@ -68,11 +75,7 @@ void WaitLog::look(const AggregatorStatus& status) {
   std::map<Job, std::string> now;
   for (const AggregatorJobStatus& job : status.jobs) {
     if (job.state != "running" || job.waiting_for.empty() || job.waiting_ms < kLongWaitMs) continue;
-    std::string ranks;
-    for (const int rank : job.waiting_for) {
-      if (!ranks.empty()) ranks += ',';
-      ranks += std::to_string(rank);
-    }
+    const std::string ranks = list(job.waiting_for);
     std::string& known = waiting_[{job.name, job.id}];
     if (known != ranks)
       log_->warn("job waits", {{"job", job.name}, {"ranks", ranks}, {"ms", job.waiting_ms}});
@@ -83,6 +86,50 @@ void WaitLog::look(const AggregatorStatus& status) {
     if (waited && job.state == "running") log_->info("job goes on", {{"job", job.name}});
   }
   waiting_ = std::move(now);
+}
+
+void FaultLog::say(const Trouble& trouble, Known* known, Json fields, uint64_t now_ms) {
+  constexpr uint64_t kFirstPauseMs = 60'000, kLongestPauseMs = 3'600'000;
+  const auto& [job, id, kind, ranks] = trouble;
+  if (!std::exchange(known->there, true)) ++known->times;
+  if (known->said || now_ms < known->quiet_until_ms) return;
+  fields["job"] = job;
+  fields["ranks"] = ranks;
+  if (known->times > 1) fields["times"] = known->times;
+  log_->warn(kind, fields);
+  known->said = true;
+  known->times = 0;
+  known->pause_ms = std::clamp(2 * known->pause_ms, kFirstPauseMs, kLongestPauseMs);
+  known->quiet_until_ms = now_ms + known->pause_ms;
+}
+
+void FaultLog::look(const AggregatorStatus& status) {
+  constexpr uint64_t kCalmPauses = 4;  // without it: then pauses are short again
+  const uint64_t now_ms = status.unix_time_ms;
+  std::map<Trouble, Json> now;
+  for (const AggregatorJobStatus& job : status.jobs) {
+    if (job.state != "running") continue;
+    for (const AggregatorJobStatus::Fault& fault : job.faults)
+      now[{job.name, job.id, fault.kind == "slow" ? "rank is late" : "link loses packets",
+           list(fault.ranks)}] = {{"kind", fault.kind}, {"value", fault.value}, {"others", fault.others}};
+    for (const int rank : job.away)
+      now[{job.name, job.id, "share taken from a slow link or host", std::to_string(rank)}] = Json::object();
+  }
+  for (const auto& [trouble, fields] : now) say(trouble, &known_[trouble], fields, now_ms);
+  for (auto it = known_.begin(); it != known_.end();) {
+    Known& known = it->second;
+    const auto& [job, id, kind, ranks] = it->first;
+    if (!now.contains(it->first)) {
+      known.there = false;
+      if (std::exchange(known.said, false))
+        log_->info("no longer: " + kind, {{"job", job}, {"ranks", ranks}});
+      if (now_ms >= known.quiet_until_ms + kCalmPauses * known.pause_ms) {
+        it = known_.erase(it);
+        continue;
+      }
+    }
+    ++it;
+  }
 }
 
 void LengthLog::look(const AggregatorStatus& status) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "netsum/aggregator.h"
@@ -29,6 +30,27 @@ class WaitLog {
   using Job = std::pair<std::string, std::string>;  // name and id: jobs of several tenants may have one name
   Log* log_;
   std::map<Job, std::string> waiting_;  // for whom
+};
+
+// Says once when a link or host of a running job is at fault or has lost its share, and once when it is well again. What comes and
+// goes is said again after a pause, which doubles from a minute to an hour while it does.
+class FaultLog {
+ public:
+  explicit FaultLog(Log* log) : log_(log) {}
+  // Call it again and again. Times are those of the status.
+  void look(const AggregatorStatus& status);
+
+ private:
+  using Trouble =
+      std::tuple<std::string, std::string, std::string, std::string>;  // job: name and id; kind; ranks
+  struct Known {
+    bool there = false, said = false;
+    uint64_t times = 0;  // that it came since it was said
+    uint64_t pause_ms = 0, quiet_until_ms = 0;
+  };
+  void say(const Trouble& trouble, Known* known, Json fields, uint64_t now_ms);
+  Log* log_;
+  std::map<Trouble, Known> known_;
 };
 
 // Warns when a P4 switch has begun to drop packets of a wrong length, and names what makes such packets; after that, each time

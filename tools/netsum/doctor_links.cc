@@ -18,6 +18,11 @@ std::string host_of(const Json& job, const Json& ranks) {
 std::string advice_for(const Json& job, const Json& fault) {
   const std::string host = host_of(job, fault.at("ranks"));
   const std::string kind = fault.at("kind");
+  const std::string cause = fault.value("cause", "");
+  if (cause == "host")
+    return fmt::format("on {}: top (are there cores for its ranks? what else runs?)", host);
+  if (cause == "link")
+    return fmt::format("on {}: ethtool (the link's speed), and what else uses the link", host);
   if (kind == "slow")
     return fmt::format(
         "on {}: top (are there cores for its ranks?), ethtool (the link's speed), and what else uses the "

@@ -147,6 +147,50 @@ TEST(WaitLogTest, JobsOfOneNameAreLoggedOnceEach) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
 }
 
+TEST(FaultLogTest, SaysOnceThatALinkIsAtFaultAndOnceThatItIsNot) {
+  const std::string text = logged(false, [](Log& log) {
+    FaultLog faults(&log);
+    AggregatorStatus status;
+    AggregatorJobStatus& job = status.jobs.emplace_back();
+    job.name = "train";
+    job.state = "running";
+    for (int i = 0; i < 100; ++i) {
+      status.unix_time_ms += 1000;
+      job.faults.clear();
+      job.away.clear();
+      if (i < 50) job.faults = {{{3}, "loss_to_aggregator", 0.005, 0.0001}};
+      if (i >= 20 && i < 70) job.away = {2};
+      faults.look(status);
+    }
+  });
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
+  EXPECT_THAT(text, HasSubstr("link loses packets "));
+  EXPECT_THAT(text, HasSubstr("no longer: link loses packets job=train ranks=3"));
+  EXPECT_THAT(text, HasSubstr("share taken from a slow link or host job=train ranks=2"));
+  EXPECT_THAT(text, HasSubstr("no longer: share taken from a slow link or host job=train ranks=2"));
+}
+
+// Every second, for a day.
+TEST(FaultLogTest, ALinkThatFlapsDoesNotFillTheLog) {
+  std::string text = logged(false, [](Log& log) {
+    FaultLog faults(&log);
+    AggregatorStatus status;
+    AggregatorJobStatus& job = status.jobs.emplace_back();
+    job.name = "train";
+    job.state = "running";
+    for (int i = 0; i < 24 * 3600; ++i) {
+      status.unix_time_ms += 1000;
+      job.faults.clear();
+      if (i % 2 == 0) job.faults = {{{3}, "slow", 0.005, 0.0001}};
+      faults.look(status);
+    }
+  });
+  const auto lines = std::count(text.begin(), text.end(), '\n');
+  EXPECT_GT(lines, 20) << text;  // it is still there
+  EXPECT_LE(lines, 64) << text;
+  EXPECT_THAT(text, HasSubstr("times=1800"));
+}
+
 TEST(LogTest, PlainValuesStayPlain) {
   const std::string text = logged(false, [](Log& log) {
     log.info("job began", {{"job", "train-1/0"}, {"world_size", 2}, {"reason", "two words"}, {"host", ""}});

@@ -48,8 +48,11 @@ Json job_report(const AggregatorJobStatus& before, const AggregatorJobStatus& no
             [](const Json& a, const Json& b) { return a.at("share") > b.at("share"); });
   Json faults = Json::array();
   for (const AggregatorJobStatus::Fault& fault : now.faults)
-    faults.push_back(
-        {{"ranks", fault.ranks}, {"kind", fault.kind}, {"value", fault.value}, {"others", fault.others}});
+    faults.push_back({{"ranks", fault.ranks},
+                      {"kind", fault.kind},
+                      {"value", fault.value},
+                      {"others", fault.others},
+                      {"cause", fault.cause}});
   Json members = Json::array();
   for (const int rank : now.joined) {
     const auto index = static_cast<size_t>(rank);
@@ -71,6 +74,8 @@ Json job_report(const AggregatorJobStatus& before, const AggregatorJobStatus& no
           {"waiting_for", now.waiting_for},
           {"waiting_ms", now.waiting_ms},
           {"faults", faults},
+          {"hangs", now.hangs},
+          {"away", now.away},
           {"late", late}};
 }
 
@@ -137,10 +142,14 @@ std::string fault_text(const Json& fault) {
   const std::string kind = fault.at("kind");
   const std::string ranks = list_of(fault.at("ranks"));
   const double value = fault.at("value"), others = fault.at("others");
-  if (kind == "slow")
-    return fmt::format(
-        "{}: late all through operations, by {:.2f} ms, the others by {:.2f} ms: link or processor", ranks,
-        value * 1e3, others * 1e3);
+  if (kind == "slow") {
+    const std::string cause = fault.value("cause", "");
+    return fmt::format("{}: late all through operations, by {:.2f} ms, the others by {:.2f} ms: {}", ranks,
+                       value * 1e3, others * 1e3,
+                       cause == "host"   ? "its processor, for which packets wait in its sockets"
+                       : cause == "link" ? "its link"
+                                         : "link or processor");
+  }
   return fmt::format("link of {}, {} the aggregator: loses {:.2f} % of its packets, the others {:.2f} %",
                      ranks, kind == "loss_to_aggregator" ? "to" : "from", value * 100, others * 100);
 }
@@ -236,6 +245,9 @@ std::string status_text(const Json& report) {
     }
     if (!members.empty()) text += "    ranks" + members + "\n";
     for (const Json& fault : job.at("faults")) text += "    " + fault_text(fault) + "\n";
+    for (const Json& hang : job.at("hangs")) text += "    " + text_of(hang) + "\n";
+    if (!job.at("away").empty())
+      text += "    shares are away from slow links or hosts: " + list_of(job.at("away")) + "\n";
     if (const std::string plan = text_of(job.at("plan")); !plan.empty()) text += "    " + plan + "\n";
     if (const std::string verify = text_of(job.at("verify")); !verify.empty() && verify != "packet")
       text += "    the ranks verify every sum (verify: " + verify + ")\n";

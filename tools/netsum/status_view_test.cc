@@ -53,11 +53,29 @@ TEST(StatusViewTest, RatesAreThoseBetweenTheLooks) {
 
 TEST(StatusViewTest, NamesWhatIsAtFault) {
   RemoteStatus now = look(0, 0, {}, 5000);
-  now.status.jobs[0].faults = {{{1}, "loss_to_aggregator", 0.0051, 0.0001}, {{0, 1}, "slow", 0.0041, 0.0002}};
+  now.status.jobs[0].faults = {{{1}, "loss_to_aggregator", 0.0051, 0.0001, ""},
+                               {{0, 1}, "slow", 0.0041, 0.0002, ""},
+                               {{0}, "slow", 0.0041, 0.0002, "link"},
+                               {{1}, "slow", 0.0041, 0.0002, "host"}};
   const std::string text = status_text(status_report("a:1", now, now, 1));
   EXPECT_THAT(
       text, HasSubstr("link of rank 1, to the aggregator: loses 0.51 % of its packets, the others 0.01 %\n"));
-  EXPECT_THAT(text, HasSubstr("ranks 0, 1: late all through operations, by 4.10 ms, the others by 0.20 ms"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "ranks 0, 1: late all through operations, by 4.10 ms, the others by 0.20 ms: link or processor\n"));
+  EXPECT_THAT(text, HasSubstr("0.20 ms: its link\n"));
+  EXPECT_THAT(text, HasSubstr("0.20 ms: its processor, for which packets wait in its sockets\n"));
+}
+
+TEST(StatusViewTest, NamesWhoHangsAndWhoseShareIsAway) {
+  RemoteStatus now = look(0, 0, {}, 5000);
+  now.status.jobs[0].hangs = {"rank 1 has not submitted operation 118; its main thread is at train.py:41"};
+  now.status.jobs[0].away = {1};
+  const std::string text = status_text(status_report("a:1", now, now, 1));
+  EXPECT_THAT(text,
+              HasSubstr("    rank 1 has not submitted operation 118; its main thread is at train.py:41\n"));
+  EXPECT_THAT(text, HasSubstr("    shares are away from slow links or hosts: rank 1\n"));
 }
 
 TEST(StatusViewTest, SaysWhatProtectsTheSums) {

@@ -24,6 +24,7 @@
 #include "netsum/late_join.h"
 #include "netsum/regroup.h"
 #include "netsum/settings.h"
+#include "netsum/stack_hint.h"
 #include "netsum/version.h"
 #include "torch/src/compressed_buckets.h"
 #include "torch/src/compression.h"
@@ -454,6 +455,8 @@ PYBIND11_MODULE(_C, module) {
   pybind11::module_::import("torch.distributed");  // registers the base classes
   module.attr("MAX_MEMBERS") = netsum::kMaxMembers;
   module.attr("MAX_RANKS") = netsum::kMaxRanks;
+  // Waits for a call of the one before, which needs the interpreter.
+  module.def("set_stack_hint", &netsum::set_stack_hint, pybind11::call_guard<pybind11::gil_scoped_release>());
   tb::bind_error(module);
   tb::bind_options(module);
   tb::bind_regroup(module);

@@ -8,7 +8,7 @@ docs/pytorch.md.
 import torch.distributed as dist
 
 import torch  # noqa: F401  its libraries must be in the process before ours
-from netsum.torch import _check_torch, _group  # noqa: F401  the check comes first
+from netsum.torch import _check_torch, _group, _stack_hint  # noqa: F401  the check comes first
 from netsum.torch._advice import advise
 from netsum.torch._C import Error, check_compressor, compression_methods
 from netsum.torch._compress import Compression, compress, compression_hook, reshard_compression_states

@@ -1,0 +1,46 @@
+#include "src/base/stack_hint.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <string>
+
+namespace netsum {
+namespace {
+
+constexpr std::chrono::seconds kPatience{20};
+
+TEST(StackHintTest, SaysWhatItWasGivenUntilItIsTakenBack) {
+  EXPECT_EQ(stack_hint(kPatience), "");
+  set_stack_hint([] { return std::string("train.py:41\nin forward"); });
+  EXPECT_EQ(stack_hint(kPatience), "train.py:41\\nin forward");
+  set_stack_hint([] { return std::string(kMostHintBytes + 1, 'x'); });
+  EXPECT_EQ(stack_hint(kPatience), std::string(kMostHintBytes - 3, 'x') + "...");
+  set_stack_hint(nullptr);
+  EXPECT_EQ(stack_hint(kPatience), "");
+}
+
+// As an interpreter whose lock the main thread holds.
+TEST(StackHintTest, OneThatDoesNotAnswerIsNotWaitedForAndNotCalledTwice) {
+  std::promise<void> goes_on;
+  std::shared_future<void> waits = goes_on.get_future();
+  std::atomic<int> calls{0};
+  set_stack_hint([&] {
+    ++calls;
+    waits.wait();
+    return std::string("there");
+  });
+  EXPECT_EQ(stack_hint(std::chrono::milliseconds(1)), "");
+  EXPECT_EQ(stack_hint(std::chrono::milliseconds(1)), "");
+  auto taken_back = std::async(std::launch::async, [&] { return stack_hint(kPatience); });
+  goes_on.set_value();
+  EXPECT_EQ(taken_back.get(), "there");
+  set_stack_hint(nullptr);  // waits for the call: what it refers to ends here
+  EXPECT_GE(calls, 1);
+  EXPECT_LE(calls, 2);
+}
+
+}  // namespace
+}  // namespace netsum
