@@ -1,6 +1,7 @@
 #include "src/program/json_lines.h"
 
 #include <array>
+#include <charconv>
 #include <initializer_list>
 #include <istream>
 #include <nlohmann/json.hpp>
@@ -63,6 +64,29 @@ std::string text_of(const Json& object, const std::string& what, const char* key
   return value.get<std::string>();
 }
 
+// Two hexadecimal digits for each.
+std::vector<uint8_t> bytes_of(const Json& object, const std::string& what, const char* key) {
+  const std::string text = text_of(object, what, key);
+  std::vector<uint8_t> bytes(text.size() / 2);
+  bool right = text.size() % 2 == 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const char* const end = text.data() + 2 * i + 2;
+    right &= std::from_chars(end - 2, end, bytes[i], 16).ptr == end;
+  }
+  if (!right) throw Bad{what + ", " + quoted(key) + " has no two hexadecimal digits for each value"};
+  return bytes;
+}
+
+std::string text_of(const std::vector<uint8_t>& bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const uint8_t byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
 bool flag_of(const Json& object, const std::string& what, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) return false;
@@ -123,8 +147,8 @@ Header header_from(const Json& json, uint64_t* steps) {
 Operation operation_from(const Json& json, size_t id) {
   const std::string what = "operation " + std::to_string(id);
   check_keys(json, what,
-             {"id", "collective", "type", "count", "parts", "operation", "root", "group", "tag", "hosts",
-              "submitted_ns", "done_ns"});
+             {"id", "collective", "type", "count", "parts", "operation", "root", "group", "tag", "scales",
+              "hosts", "submitted_ns", "done_ns"});
   if (number_of(json, what, "id", 0, INT64_MAX) != static_cast<int64_t>(id))
     throw Bad{what + ": operations are numbered from 0, in order"};
   constexpr auto kMost = static_cast<int64_t>(kMostElements);
@@ -143,6 +167,7 @@ Operation operation_from(const Json& json, size_t id) {
   operation.root = static_cast<int>(number_of(json, what, "root", -1, kMostRanks));
   operation.group = static_cast<int>(number_of(json, what, "group", 0, INT32_MAX));
   operation.tag = static_cast<uint32_t>(number_of(json, what, "tag", 0, UINT32_MAX));
+  if (json.contains("scales")) operation.scales = bytes_of(json, what, "scales");
   operation.on_hosts = flag_of(json, what, "hosts");
   operation.submitted_ns = number_of(json, what, "submitted_ns", 0, kMostNs);
   if (json.contains("done_ns")) operation.done_ns = number_of(json, what, "done_ns", 0, kMostNs);
@@ -244,6 +269,7 @@ Json json_of(const Operation& operation, size_t id) {
   json["root"] = operation.root;
   json["group"] = operation.group;
   json["tag"] = operation.tag;
+  if (!operation.scales.empty()) json["scales"] = text_of(operation.scales);
   if (operation.on_hosts) json["hosts"] = true;
   json["submitted_ns"] = operation.submitted_ns;
   if (operation.done_ns) json["done_ns"] = *operation.done_ns;

@@ -38,6 +38,12 @@ Status check_operation(const Header& header, const Operation& operation) {
     if (operation.parts.empty() ? operation.count % ranks != 0 : operation.parts.size() != ranks)
       return invalid("it has no part for each of the " + std::to_string(size) + " ranks of its group");
   }
+  if (!operation.scales.empty() &&
+      (!reduces(operation.collective) || !is_floating(operation.type) ||
+       operation.scales.size() != (operation.count + kScaleElements - 1) / kScaleElements))
+    return invalid("it has " + std::to_string(operation.scales.size()) + " scales, which are one for each " +
+                   std::to_string(kScaleElements) + " of its " + std::to_string(operation.count) +
+                   " elements, of sums of floats alone");
   const bool rooted = has_root(operation.collective) && !operation.on_hosts;
   if (rooted ? operation.root < 0 || operation.root >= size : operation.root != -1)
     return invalid("its root is " + std::to_string(operation.root) +

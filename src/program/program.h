@@ -21,6 +21,9 @@ inline constexpr uint64_t kMostElements = uint64_t{1} << 48;  // of an operation
 inline constexpr int64_t kMostNs = int64_t{1} << 53;          // 104 days
 inline constexpr uint64_t kMostSteps = uint64_t{1} << 32;
 
+// Elements for which one scale is recorded, as block fixed point has one for each packet of 1440 bytes of lanes.
+inline constexpr uint64_t kScaleElements = 360;
+
 enum class Collective : uint8_t {
   kAllReduce,
   kReduce,
@@ -53,6 +56,9 @@ struct Operation {
   int root = -1;                 // in the group, if the collective has one
   int group = 0;                 // Header::groups
   uint32_t tag = 0;              // as of ReduceOptions and CollectiveOptions
+  // What this rank contributes to a sum of floats: of every kScaleElements of all its elements, the exponent of the largest
+  // magnitude as float32 stores it (0: all are below 2^-126). Empty: not recorded.
+  std::vector<uint8_t> scales;
   // The hosts' own backend runs it, not the network: its count is the bytes of all tensors, and it has neither parts nor a root.
   bool on_hosts = false;
   int64_t submitted_ns = 0;  // from the begin of the step

@@ -21,6 +21,7 @@ constexpr char kExamples[] =
     "  netsum program job --steps               and a line for each step\n"
     "  netsum program job --export chakra:et/job   et/job.0.et, ..., as ASTRA-sim reads them\n"
     "  netsum program chakra:et/job --export again\n"
+    "  netsum program job --export packed:small    small.0.packed, ..., a tenth of the bytes\n"
     "\n"
     "docs/emulation.md says how programs are recorded.\n"
     "Exit status: 0 done; 2 a file or the command line is wrong.";
@@ -119,11 +120,14 @@ class ProgramCommand : public Subcommand {
  public:
   explicit ProgramCommand(CLI::App& root) {
     app_ = root.add_subcommand("program", "Show or translate the recorded programs of ranks");
-    app_->add_option("programs", what_, "A file, a prefix or folder of PREFIX.RANK.jsonl, or chakra:PREFIX")
+    app_->add_option("programs", what_,
+                     "A file, a prefix or folder of PREFIX.RANK.jsonl, or chakra:PREFIX or packed:PREFIX")
         ->required();
     app_->add_flag("--steps", steps_, "Show each step");
-    app_->add_option("--export", export_,
-                     "Write PREFIX.RANK.jsonl, or with chakra:PREFIX traces PREFIX.RANK.et");
+    app_->add_option(
+        "--export", export_,
+        "Write PREFIX.RANK.jsonl, with chakra:PREFIX traces PREFIX.RANK.et, or with packed:PREFIX binary "
+        "files PREFIX.RANK.packed");
     app_->footer(kExamples);
   }
 

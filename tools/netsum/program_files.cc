@@ -13,6 +13,7 @@
 
 #include "src/base/text.h"
 #include "src/program/json_lines.h"
+#include "src/program/packed.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/program_trace.h"
 
@@ -21,7 +22,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kChakra = "chakra:", kTraces = ".et";
+// How a name begins that says so, and the files of it.
+struct Form {
+  std::string_view begin, suffix, how;  // how to get such files
+};
+constexpr Form kLines = {"", ".jsonl", "record one by NETSUM_RECORD="};
+constexpr Form kTraces = {"chakra:", ".et", "make one by netsum program --export chakra:"};
+constexpr Form kPacked = {"packed:", ".packed", "make one by netsum program --export packed:"};
+
+const Form& form_of(std::string_view what) {
+  return what.starts_with(kTraces.begin) ? kTraces : what.starts_with(kPacked.begin) ? kPacked : kLines;
+}
 
 // The rank in "PREFIX.RANK.SUFFIX"; an empty prefix stands for any.
 std::optional<int> rank_of(std::string_view name, std::string_view prefix, std::string_view suffix) {
@@ -36,7 +47,7 @@ std::optional<int> rank_of(std::string_view name, std::string_view prefix, std::
   return rank;
 }
 
-std::map<int, std::string> files_of(const std::string& what, std::string_view suffix) {
+std::map<int, std::string> files_of(const std::string& what, const Form& form) {
   std::error_code error;
   if (fs::is_regular_file(what, error)) return {{0, what}};
   const bool is_folder = fs::is_directory(what, error);
@@ -45,7 +56,7 @@ std::map<int, std::string> files_of(const std::string& what, std::string_view su
   std::map<int, std::string> files;
   for (fs::directory_iterator it(folder.empty() ? fs::path(".") : folder, error), end; !error && it != end;
        it.increment(error)) {
-    const auto rank = rank_of(it->path().filename().string(), prefix, suffix);
+    const auto rank = rank_of(it->path().filename().string(), prefix, form.suffix);
     if (!rank) continue;
     if (const auto [known, added] = files.emplace(*rank, it->path().string()); !added)
       throw UsageError(fmt::format("{} and {} are both of rank {}: name one prefix", printable(known->second),
@@ -55,16 +66,15 @@ std::map<int, std::string> files_of(const std::string& what, std::string_view su
   if (files.empty())
     throw UsageError(fmt::format(
         "{0}: there is no such file, and no file {1}.RANK{2}: {3}{0}, or give its prefix or folder",
-        printable(what), is_folder ? "PREFIX" : printable(what), suffix,
-        suffix == kTraces ? "make one by netsum program --export chakra:" : "record one by NETSUM_RECORD="));
+        printable(what), is_folder ? "PREFIX" : printable(what), form.suffix, form.how));
   return files;
 }
 
-program::Program load(const std::string& file, bool is_trace, int rank, int world_size) {
+program::Program load(const std::string& file, const Form& form, int rank, int world_size) {
   std::ifstream in(file, std::ios::binary);
   if (!in) throw UsageError(fmt::format("{}: it cannot be read; check its permissions", printable(file)));
-  auto program = is_trace ? trace_program(in, printable(file), rank, world_size)
-                          : program::read_program(in, printable(file));
+  auto program = &form == &kTraces ? trace_program(in, printable(file), rank, world_size)
+                                   : program::read_any_program(in, printable(file));
   if (!program.ok()) throw UsageError(program.status().message());
   return std::move(program).value();
 }
@@ -72,11 +82,11 @@ program::Program load(const std::string& file, bool is_trace, int rank, int worl
 }  // namespace
 
 std::vector<program::Program> load_programs(const std::string& what) {
-  const bool is_trace = what.starts_with(kChakra);
-  const auto files = is_trace ? files_of(what.substr(kChakra.size()), kTraces) : files_of(what, ".jsonl");
+  const Form& form = form_of(what);
+  const auto files = files_of(what.substr(form.begin.size()), form);
   std::vector<program::Program> programs;
   for (const auto& [rank, file] : files) {
-    programs.push_back(load(file, is_trace, rank, std::max(files.rbegin()->first + 1, 1)));
+    programs.push_back(load(file, form, rank, std::max(files.rbegin()->first + 1, 1)));
     const program::Header &first = programs.front().header, &header = programs.back().header;
     if (files.size() > 1 && header.rank != rank)
       throw UsageError(
@@ -91,17 +101,17 @@ std::vector<program::Program> load_programs(const std::string& what) {
 }
 
 void export_programs(const std::vector<program::Program>& programs, const std::string& to) {
-  const bool is_trace = to.starts_with(kChakra);
-  const std::string prefix = is_trace ? to.substr(kChakra.size()) : to;
+  const Form& form = form_of(to);
+  const std::string prefix = to.substr(form.begin.size());
   if (prefix.empty()) throw UsageError("--export: give a prefix of files, such as chakra:job");
   for (const program::Program& program : programs) {
-    const std::string file = fmt::format("{}.{}.{}", prefix, program.header.rank, is_trace ? "et" : "jsonl");
+    const std::string file = fmt::format("{}.{}{}", prefix, program.header.rank, form.suffix);
     std::ofstream out(file, std::ios::binary);
     Status status;
-    if (is_trace)
+    if (&form == &kTraces)
       out << program_trace(program);
     else
-      status = program::write_program(out, program);
+      status = &form == &kPacked ? program::write_packed(out, program) : program::write_program(out, program);
     out.close();
     if (!status.ok() || !out)
       throw UsageError(printable(file) + ": cannot be written; check the folder and its permissions");

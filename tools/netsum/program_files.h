@@ -9,11 +9,11 @@
 
 namespace netsum::tool {
 
-// Of one or more ranks, by rank. `what`: a file; a folder or a prefix, which name all files PREFIX.RANK.jsonl; or chakra:PREFIX, the
-// traces PREFIX.RANK.et. Throws UsageError (flags.h), also if the programs are not of one job.
+// Of one or more ranks, by rank. `what`: a file; a folder or a prefix, which name all files PREFIX.RANK.jsonl; chakra:PREFIX, the
+// traces PREFIX.RANK.et; or packed:PREFIX, the binary files PREFIX.RANK.packed. Throws UsageError (flags.h), also if the programs are not of one job.
 std::vector<program::Program> load_programs(const std::string& what);
 
-// Writes `to`, PREFIX or chakra:PREFIX, with a file for each rank. Throws UsageError; files that were written before it stay.
+// Writes `to`, PREFIX, chakra:PREFIX or packed:PREFIX, with a file for each rank. Throws UsageError; files that were written before it stay.
 void export_programs(const std::vector<program::Program>& programs, const std::string& to);
 
 }  // namespace netsum::tool

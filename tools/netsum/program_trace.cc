@@ -184,6 +184,10 @@ class Writer {
     attribute(attributes, "netsum.root")->set_int64_value(of.root);
     attribute(attributes, "netsum.group")->set_int64_value(of.group);
     attribute(attributes, "netsum.tag")->set_int64_value(of.tag);
+    if (!of.scales.empty()) {
+      chakra::Numbers* const scales = attribute(attributes, "netsum.scales")->mutable_uint64_list();
+      for (const uint8_t scale : of.scales) scales->add_values(scale);
+    }
     attribute(attributes, "netsum.hosts")->set_bool_value(of.on_hosts);
     attribute(attributes, "netsum.submitted_ns")->set_int64_value(of.submitted_ns);
     if (of.done_ns) attribute(attributes, "netsum.done_ns")->set_int64_value(*of.done_ns);
@@ -526,6 +530,10 @@ class Reader {
       operation.count = static_cast<uint64_t>(attributes.number("netsum.count", 0, 0, INT64_MAX));
       operation.parts = attributes.numbers("netsum.parts");
       operation.root = static_cast<int>(attributes.number("netsum.root", -1, -1, program::kMostRanks));
+      for (const uint64_t scale : attributes.numbers("netsum.scales")) {
+        if (scale > UINT8_MAX) throw Bad{fmt::format("the scale {} is above {}", scale, UINT8_MAX)};
+        operation.scales.push_back(static_cast<uint8_t>(scale));
+      }
       operation.on_hosts = attributes.number("netsum.hosts", 0, 0, 1) != 0;
       return operation;
     }

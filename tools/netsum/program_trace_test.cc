@@ -23,7 +23,7 @@ constexpr char kProgram[] =
     R"("clock":"steady, ns","groups":[{"id":0,"ranks":[0,1,2,3]},{"id":3,"ranks":[1,3]}],"steps":2})"
     "\n"
     R"({"step":4,"operations":[{"id":0,"collective":"all_reduce","type":"float32","count":30,"parts":[10,20],)"
-    R"("operation":"avg","root":-1,"group":3,"tag":4000000000,"submitted_ns":1500,"done_ns":4499},)"
+    R"("operation":"avg","root":-1,"group":3,"tag":4000000000,"scales":"7f","submitted_ns":1500,"done_ns":4499},)"
     R"({"id":1,"collective":"all_gather","type":"byte","count":10,"parts":[1,2,3,4],"root":-1,"group":0,"tag":2,)"
     R"("submitted_ns":2000,"done_ns":9001},{"id":2,"collective":"send","type":"byte","count":8,"root":2,"group":0,)"
     R"("tag":0,"submitted_ns":4500}],"threads":[[["compute",1500],["submit",0],["compute",1],["wait",0],)"
