@@ -160,6 +160,7 @@ DOORS = {
     "emulate/ghost": [
         API,
         "src/base",
+        "src/encoding",
         "src/net",
         "src/net/udp",
         "src/worker",

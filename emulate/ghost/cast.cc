@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "src/base/rng.h"
 #include "wire/packet.h"
@@ -83,6 +84,11 @@ std::string name_of(const std::string& job, const Key& key) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
   return job + "-" + text;
+}
+
+bool has_scales(const program::Operation& operation) {
+  return program::reduces(operation.collective) && is_floating(operation.type) &&
+         (operation.op == ReduceOp::kSum || operation.op == ReduceOp::kAvg) && operation.count > 0;
 }
 
 }  // namespace
@@ -208,6 +214,21 @@ Result<std::vector<GroupJob>> Cast::groups(int rank, const std::string& job) con
   return groups;
 }
 
+Status check_contributions(Contributions contributions, const std::vector<program::Step>& steps) {
+  if (contributions == Contributions::kZeros) return {};
+  for (const program::Step& step : steps) {
+    for (const program::Operation& operation : step.operations) {
+      if (!has_scales(operation) || !operation.scales.empty()) continue;
+      return {ErrorCode::kInvalidArgument,
+              "step " + std::to_string(step.number) + ": " +
+                  std::string(program::collective_name(operation.collective)) +
+                  " has no scales, without which ghosts can contribute zeros alone: record again with "
+                  "NETSUM_RECORD_SCALES=1"};
+    }
+  }
+  return {};
+}
+
 double correlation_of(const std::vector<Program>& records) {
   uint64_t steps = UINT64_MAX;
   for (const Program& record : records) steps = std::min(steps, whole_steps_of(record));
@@ -239,6 +260,38 @@ double correlation_of(const std::vector<Program>& records) {
     for (size_t b = 0; b < a; ++b)
       sum += std::inner_product(deviations[a].begin(), deviations[a].end(), deviations[b].begin(), 0.0);
   return sum / (static_cast<double>(records.size() * (records.size() - 1)) / 2);
+}
+
+Pace::Pace(const std::vector<const Step*>& steps, int group, double share) : share_(share) {
+  uint64_t operations = 0;
+  int64_t done_ns = 0;  // from the begin of the step
+  for (const Step* step : steps) {
+    first_.push_back(operations);
+    int64_t submitted_ns = 0, last_ns = done_ns;
+    bool is_first = true;
+    for (const program::Operation& operation : step->operations) {
+      if (operation.group != group) continue;
+      ++operations;
+      if (std::exchange(is_first, false)) submitted_ns = operation.submitted_ns;
+      last_ns = std::max(last_ns, operation.done_ns.value_or(operation.submitted_ns));
+    }
+    recorded_ns_.push_back(is_first || first_.back() == 0 ? 0 : std::max<int64_t>(submitted_ns - done_ns, 0));
+    done_ns = last_ns - step->duration_ns;
+  }
+  double before_ns = 0, all_ns = 0;
+  for (size_t k = 1; k < steps.size(); ++k) {
+    before_ns += static_cast<double>(recorded_ns_[k]);
+    all_ns += static_cast<double>(steps[k]->duration_ns);
+  }
+  if (all_ns > 0) covers_ = before_ns / all_ns;
+}
+
+double Pace::factor(uint64_t step, int64_t done_ns, int64_t submitted_ns) const {
+  // What is recorded as the same time says nothing.
+  constexpr double kMost = 4;
+  if (recorded_ns_[step] == 0 || done_ns >= submitted_ns) return 1;
+  const double ratio = static_cast<double>(submitted_ns - done_ns) / static_cast<double>(recorded_ns_[step]);
+  return std::clamp(1 + share_ * (ratio - 1), 1 / kMost, kMost);
 }
 
 Status change_world_size(int world_size, Program* record) {

@@ -58,9 +58,48 @@ class Cast {
   std::vector<std::vector<size_t>> orders_;  // by record and step: its kind
 };
 
+// What ghosts contribute to sums of floats; to others zeros.
+enum class Contributions : uint8_t {
+  kZeros,
+  kRecorded,  // zeros that require the recorded scales, where aggregators need any
+  kNoise,     // noise of the recorded scales
+};
+
+// Whether the steps have what ghosts need for that. kInvalidArgument: a sum of floats has no scales.
+Status check_contributions(Contributions contributions, const std::vector<program::Step>& steps);
+
+// Above this correlation, what ranks share decides, such as power or a file system.
+inline constexpr double kMuchCorrelated = 0.5;
+
 // How the computing of recorded ranks goes together: the mean correlation of two of them over the steps after the first one. 0: fewer
 // than two ranks, or three such steps.
 double correlation_of(const std::vector<program::Program>& records);
+
+// How the computing of ghosts follows that of a real rank, the leader, whose record they have: a step that it computes longer for
+// than it did when it was recorded is longer for them as well, by `share` of that.
+class Pace {
+ public:
+  // The steps that the leader plays, of which the operations of `group` count.
+  Pace(const std::vector<const program::Step*>& steps, int group, double share);
+
+  // What is before the first operations of the steps after the first one, as a share of the steps. Where it is small, it does not show
+  // how long the leader computes.
+  double covers() const { return covers_; }
+  static constexpr double kLeastCovered = 0.25;
+
+  uint64_t steps() const { return first_.size(); }
+  // The number of the first operation of a step among those of the group, and how many are before it; none: the same.
+  uint64_t first_of(uint64_t step) const { return first_[step]; }
+  // `done_ns`: the end of the last operation before the step; `submitted_ns`: the leader's first submission in it.
+  double factor(uint64_t step, int64_t done_ns, int64_t submitted_ns) const;
+
+ private:
+  const double share_;
+  double covers_ = 0;
+  std::vector<uint64_t> first_;  // [step]
+  std::vector<int64_t>
+      recorded_ns_;  // [step]: between those two in the record; 0: it computed for no time there
+};
 
 // The record of a rank as of a job of `world_size` ranks: each rank has as many elements as before. kUnsupported: ranks have
 // unequal parts.

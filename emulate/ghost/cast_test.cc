@@ -184,5 +184,46 @@ TEST(Cast, AJobOfAnotherSizeHasTheSamePartForEachRank) {
   EXPECT_THAT(change_world_size(2, &record).message(), HasSubstr("step 0: all_gather has unequal parts"));
 }
 
+TEST(Cast, NoiseNeedsTheScalesOfSums) {
+  const auto why = [](Contributions contributions, program::Operation operation) {
+    operation.count = 720;
+    const program::Step step{.number = 4, .operations = {std::move(operation)}};
+    return check_contributions(contributions, {step}).message();
+  };
+  EXPECT_EQ(why(Contributions::kZeros, {}), "");
+  for (const Contributions of : {Contributions::kNoise, Contributions::kRecorded}) {
+    EXPECT_THAT(why(of, {}), testing::HasSubstr("step 4: all_reduce has no scales"));
+    EXPECT_EQ(why(of, {.scales = {1, 2}}), "");
+    EXPECT_EQ(why(of, {.type = DataType::kInt32}), "");
+    EXPECT_EQ(why(of, {.op = ReduceOp::kMax}), "");
+    EXPECT_EQ(why(of, {.collective = program::Collective::kAllGather}), "");
+  }
+}
+
+// Each step sums at 100, until 150; a sum of another group is before that.
+TEST(Pace, FollowsFromWhatTheLeaderComputes) {
+  program::Step step;
+  step.operations = {{.group = 3, .submitted_ns = 10, .done_ns = 190},
+                     {.submitted_ns = 100, .done_ns = 140},
+                     {.submitted_ns = 110, .done_ns = 150}};
+  step.duration_ns = 200;
+  program::Step none;
+  none.duration_ns = 50;
+  const Pace pace({&step, &step, &none, &step}, 0, 0.5);
+  ASSERT_EQ(pace.steps(), 4u);
+  EXPECT_DOUBLE_EQ(pace.covers(), 350.0 / 450);
+  EXPECT_EQ(pace.first_of(1), 2u);
+  EXPECT_EQ(pace.first_of(2), 4u);
+  EXPECT_EQ(pace.first_of(3), 4u);
+  EXPECT_DOUBLE_EQ(pace.factor(1, 1000, 1150), 1) << "it took 150 in the record";
+  EXPECT_DOUBLE_EQ(pace.factor(1, 1000, 1300), 1.5) << "half of what it takes more";
+  EXPECT_DOUBLE_EQ(pace.factor(1, 1000, 1075), 0.75);
+  EXPECT_DOUBLE_EQ(pace.factor(2, 1000, 1300), 1) << "no operation";
+  EXPECT_DOUBLE_EQ(pace.factor(3, 1000, 1200), 1) << "150 and the step without any";
+  EXPECT_DOUBLE_EQ(pace.factor(1, 1000, 900), 1) << "it was submitted before";
+  EXPECT_DOUBLE_EQ(pace.factor(1, 0, 1'000'000), 4) << "it paused";
+  EXPECT_DOUBLE_EQ(pace.factor(0, 0, 500), 1);
+}
+
 }  // namespace
 }  // namespace netsum::ghost

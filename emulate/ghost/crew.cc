@@ -29,6 +29,8 @@ using std::chrono::steady_clock;
 constexpr int64_t kSpinUs = 50;
 // How long the thread sleeps at most, so that it notices a failure of the job.
 constexpr int64_t kLookUs = 20'000;
+// How long the thread sleeps at most while ghosts wait for a submission of the leader.
+constexpr int64_t kFollowUs = 50;
 // How long ghosts go on without a rank that has left: what it has taken part in may not have ended for them yet.
 constexpr seconds kAfterLeaving{1};
 // Bursts of one ghost that are handled before the others get their turn.
@@ -49,6 +51,8 @@ Status check(const CrewOptions& options) {
   if (options.communicator.verify != Verify::kPacket)
     return {ErrorCode::kUnsupported, "ghosts send no tags of sums: unset NETSUM_VERIFY"};
   for (const Ghost& ghost : options.ghosts) {
+    if (options.pace && ghost.groups.size() > 1)
+      return {ErrorCode::kUnsupported, "ghosts of further groups follow no leader"};
     if (options.rack_size > 1 && ghost.groups.size() > 1)
       return {ErrorCode::kUnsupported,
               "ghost racks take part in the group of all ranks alone: leave them out"};
@@ -70,6 +74,18 @@ Crew::Crew(CrewOptions options) : options_(std::move(options)), burst_(WorkerCor
   for (Ghost& ghost : options_.ghosts) {
     if (ghost.groups.empty()) ghost.groups = {{.id = 0, .ranks = all, .job = options_.communicator.job}};
     players_.emplace_back(ghost.steps, ghost.knobs);
+    if (options_.pace) players_.back().follow();
+    contributions_.emplace_back();
+    if (options_.contributions == Contributions::kZeros) continue;
+    const bool noise = options_.contributions == Contributions::kNoise;
+    for (const program::Step* step : ghost.steps) {
+      for (const program::Operation& operation : step->operations) {
+        const uint64_t number = contributions_.back().size();
+        const uint64_t seed =
+            netsum_mix64(netsum_mix64(options_.seed + static_cast<uint64_t>(ghost.rank)) + number);
+        contributions_.back().push_back({.scales = operation.scales, .noise = noise, .seed = seed});
+      }
+    }
   }
   add_members();
 }
@@ -289,8 +305,31 @@ void Crew::on_left(int rank) {
 
 Status Crew::failure() {
   const std::lock_guard lock(mutex_);
-  if (failure_.ok() && !left_.ok() && steady_clock::now() - left_at_ > kAfterLeaving) return left_;
-  return failure_;
+  const bool others_left = !left_.ok() && steady_clock::now() - left_at_ > kAfterLeaving;
+  if (!failure_.ok()) return failure_;
+  if (const Status status = missing_group(others_left); !status.ok()) return status;
+  return others_left ? left_ : Status();
+}
+
+Status Crew::missing_group(bool others_left) {
+  if (all_open_) return {};
+  for (size_t i = main_members_; i < members_.size(); ++i) {
+    const Member& member = *members_[i];
+    if (member.ready || member.waiting.empty()) continue;
+    const auto waited = std::chrono::duration_cast<seconds>(steady_clock::now() - member.waiting_since);
+    if (!others_left && waited < options_.communicator.connect_timeout) continue;
+    const size_t ghost = member.ghosts.front();
+    std::string ranks;
+    for (const int rank : member.group->ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    return {ErrorCode::kMismatch,
+            "ghost " + std::to_string(options_.ghosts[ghost].rank) + " has a call of the group of ranks " +
+                ranks + " in step " + std::to_string(players_[ghost].step()) + " of its record, but " +
+                (others_left
+                     ? std::string("the script has ended without making that group")
+                     : "the script has not made that group for " + std::to_string(waited.count()) + " s") +
+                ": record the script that is run"};
+  }
+  return {};
 }
 
 int64_t now_ns() {
@@ -324,6 +363,8 @@ Status Crew::drive(const std::function<bool()>& done) {
     }
     for (const auto& one : members_)
       if (one->core != nullptr) next_us = std::min(next_us, one->due_us);
+    if (plays_ && options_.pace && paced_ < options_.pace->steps())
+      next_us = std::min(next_us, monotonic_us() + kFollowUs);
     if (plays_ && soonest_ns_ != INT64_MAX) next_us = std::min(next_us, soonest_ns_ / 1000 - kSpinUs);
     if (const Status status = failure(); !status.ok()) return status;
     if (plays_ && options_.on_step) {
@@ -343,7 +384,28 @@ void Crew::wait(int64_t until_us, std::vector<bool>* ready) {
   for (int i = 0; i < count; ++i) (*ready)[events[i].data.u64] = true;
 }
 
+// The leader submits the first operation of a step when it has computed until there: no ghost can submit it before it knows by how
+// much longer that takes. One that it does not hold up computes less than the leader, on which the operation waits anyway.
+void Crew::follow_leader() {
+  const Pace& pace = *options_.pace;
+  const std::vector<int64_t>& done_ns = players_.front().done_ns();
+  for (; paced_ < pace.steps(); ++paced_) {
+    const uint64_t first = pace.first_of(paced_), before = pace.first_of(paced_ - 1);
+    double factor = 1;
+    if (first > 0 && first < done_ns.size()) {
+      const int64_t submitted_ns = options_.leader_submitted_ns(first);
+      const auto begin = done_ns.begin() + static_cast<std::ptrdiff_t>(std::min(before, first - 1));
+      const int64_t done = *std::max_element(begin, done_ns.begin() + static_cast<std::ptrdiff_t>(first));
+      if (submitted_ns == 0 || done == INT64_MAX) return;
+      factor = pace.factor(paced_, done, submitted_ns);
+    }
+    for (Player& player : players_) player.set_factor(factor, now_ns());
+    soonest_ns_ = 0;
+  }
+}
+
 void Crew::play_due() {
+  if (plays_ && options_.pace) follow_leader();
   if (!plays_ || soonest_ns_ > now_ns()) return;
   const int64_t now = now_ns();
   soonest_ns_ = INT64_MAX;
@@ -372,12 +434,15 @@ void Crew::submit(size_t ghost, const Player::Submission& one) {
   const int first = options_.ghosts[member.ghosts.front()].rank;
   OperationSpec spec =
       spec_of(*one.operation, member.group->rank_of(first), static_cast<int>(member.group->ranks.size()),
-              static_cast<int>(member.ghosts.size()));
+              static_cast<int>(member.ghosts.size()),
+              contributions_[ghost].empty() ? nullptr : &contributions_[member.ghosts.front()][one.id]);
   spec.deadline_us = monotonic_us() + options_.communicator.timeout.count() * 1000;
-  if (member.ready)
+  if (member.ready) {
     member.core->submit(one.id, std::move(spec));
-  else
+  } else {
+    if (member.waiting.empty()) member.waiting_since = steady_clock::now();
     member.waiting.emplace_back(one.id, std::move(spec));
+  }
   member.due_us = 0;
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -20,6 +21,7 @@
 #include "netsum/status.h"
 #include "session/job_membership.h"
 #include "src/base/file_descriptor.h"
+#include "src/encoding/without_tensors.h"
 #include "src/net/packet_io.h"
 #include "src/worker/worker_core.h"
 
@@ -44,6 +46,13 @@ struct CrewOptions {
   // Above 1: up to so many ghosts of consecutive ranks take part as an aggregator of theirs would: one member, whose contribution
   // leaves when the last of them has submitted. The job's aggregator is then the parent.
   int rack_size = 1;
+  Contributions contributions =
+      Contributions::kZeros;  // check_contributions(). A rack has those of its first ghost
+  uint64_t seed = 1;          // of noise
+  // Whose computing that of all ghosts follows, and when it has submitted an operation of the group of all ranks, which are counted
+  // from 0; 0: not yet. Not beside further groups. None: nobody's.
+  std::optional<Pace> pace;
+  std::function<int64_t(uint64_t operation)> leader_submitted_ns;
   // Calls `open`, which opens the sockets of that rank, or of the rack with that rank as its first, in the network namespace where
   // they belong.
   std::function<Status(int rank, const std::function<Status()>& open)> in_place_of;
@@ -66,6 +75,8 @@ class Crew {
   Status run();
   void stop() { stopped_.store(true); }  // any thread
 
+  // Whether all groups have been made, so that leaving waits for nobody.
+  bool has_all_groups() const { return all_open_; }
   const std::vector<Ghost>& ghosts() const { return options_.ghosts; }
   const Player& player(size_t ghost) const { return players_[ghost]; }
   // In all groups; those of a rack count as its first ghost's.
@@ -87,6 +98,7 @@ class Crew {
     // Operations that not all of the ghosts have submitted yet: how many have.
     std::unordered_map<uint64_t, size_t> submitted;
     std::vector<std::pair<uint64_t, OperationSpec>> waiting;  // until it is ready
+    std::chrono::steady_clock::time_point waiting_since;      // where there are any
     int64_t due_us = 0;                                       // when it has something to do without a packet
   };
 
@@ -104,6 +116,7 @@ class Crew {
   void wait(int64_t until_us, std::vector<bool>* ready);
   // Submits what is due by the programs of all ghosts: before and between the bursts of one, so that no other is late.
   void play_due();
+  void follow_leader();
   void play(size_t ghost);
   void submit(size_t ghost, const Player::Submission& one);
   // Handles what has arrived and what is due for one member, and sends.
@@ -113,10 +126,15 @@ class Crew {
   void on_failure(const Status& status);
   void on_left(int rank);
   Status failure();
+  // Of a further group in which operations wait: that the real ranks have not made it. Ok: there is none, or not for long.
+  Status missing_group(bool others_left);
 
   CrewOptions options_;
   std::vector<Player> players_;  // of each ghost
-  int64_t soonest_ns_ = 0;       // no player has anything to do before
+  uint64_t paced_ = 1;           // steps that have a factor
+  // [ghost][operation]; none: zeros.
+  std::vector<std::vector<Contribution>> contributions_;
+  int64_t soonest_ns_ = 0;  // no player has anything to do before
   // Those of the group of all ranks come first.
   std::vector<std::unique_ptr<Member>> members_;
   size_t main_members_ = 0;

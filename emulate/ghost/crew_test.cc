@@ -248,6 +248,78 @@ TEST(Crew, GhostsTakePartInTheirGroups) {
   EXPECT_LT(done[1], INT64_MAX) << "among the ghosts";
 }
 
+// The ghosts wait for a group that the real rank of it never makes, until it has left.
+TEST(Crew, AGroupThatIsNeverMadeIsAnErrorThatNamesIt) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  ASSERT_NE(aggregator, nullptr);
+  const CommunicatorOptions options = options_for(*aggregator);
+  const program::Step step = step_of({{.count = kCount}, {.count = kCount, .group = 1}});
+  Status ran;
+  bool has_all_groups = true;
+  std::thread ghosts([&] {
+    CrewOptions crew;
+    crew.communicator = options;
+    crew.communicator.timeout = std::chrono::seconds(4);  // until the joins of the group end
+    for (int rank = 1; rank < kRanks; ++rank)
+      crew.ghosts.push_back({.rank = rank,
+                             .groups = {{.id = 0, .ranks = {0, 1, 2, 3}, .job = options.job},
+                                        {.id = 1, .ranks = {0, 1, 2, 3}, .job = "never made"}},
+                             .steps = {&step},
+                             .knobs = {}});
+    crew.in_place_of = [](int, const std::function<Status()>& open) { return open(); };
+    auto joined = Crew::join(std::move(crew));
+    ran = joined.ok() ? (*joined)->run() : joined.status();
+    if (joined.ok()) has_all_groups = (*joined)->has_all_groups();
+  });
+  {
+    auto all = Communicator::connect(options);
+    std::vector<float> values(kCount, 3);
+    const TensorView view{values.data(), values.data(), kCount};
+    EXPECT_TRUE(all.ok() && (*all)->all_reduce({&view, 1}, {}).wait(kPatience).ok());
+  }
+  ghosts.join();
+  EXPECT_FALSE(has_all_groups);
+  EXPECT_EQ(ran.code(), ErrorCode::kMismatch) << ran.to_string();
+  EXPECT_THAT(ran.message(), HasSubstr("ghost 1 has a call of the group of ranks 0, 1, 2, 3 in step 0 of its "
+                                       "record, but the script has ended without making that group"));
+}
+
+// What the real rank gets with noise is what the ghosts have added, of the recorded magnitude; and it is there.
+TEST(Crew, GhostsContributeNoise) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  ASSERT_NE(aggregator, nullptr);
+  for (const Numerics numerics : {Numerics::kAuto, Numerics::kFixed}) {
+    CommunicatorOptions options = options_for(*aggregator);
+    options.numerics = numerics;
+    const std::vector<uint8_t> scales((kCount + 359) / 360, 128);  // 2 to 4
+    const program::Step step = step_of({{.count = kCount, .scales = scales}});
+    Status ran;
+    std::thread ghosts([&] {
+      CrewOptions crew;
+      crew.communicator = options;
+      crew.contributions = Contributions::kNoise;
+      for (int rank = 1; rank < kRanks; ++rank)
+        crew.ghosts.push_back({.rank = rank, .steps = {&step}, .knobs = {}});
+      crew.in_place_of = [](int, const std::function<Status()>& open) { return open(); };
+      auto joined = Crew::join(std::move(crew));
+      ran = joined.ok() ? (*joined)->run() : joined.status();
+    });
+    auto real = Communicator::connect(options);
+    std::vector<float> values(kCount, 100);
+    const TensorView view{values.data(), values.data(), kCount};
+    const Status status = real.ok() ? (*real)->all_reduce({&view, 1}, {}).wait(kPatience) : real.status();
+    ghosts.join();
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    EXPECT_TRUE(ran.ok()) << ran.to_string();
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    EXPECT_TRUE(*least > 100 - 3 * 4 && *least < 100 - 4) << *least;
+    EXPECT_TRUE(*most < 100 + 3 * 4 && *most > 100 + 4) << *most;
+    // Of independent noise 0.1 %, of the same one of all ghosts 6 %.
+    const auto far = std::count_if(values.begin(), values.end(), [](float value) { return value > 110.5f; });
+    EXPECT_LT(far, static_cast<std::ptrdiff_t>(kCount / 50));
+  }
+}
+
 TEST(Crew, RefusesWhatGhostsCannotDo) {
   CrewOptions options;
   options.ghosts.resize(1);

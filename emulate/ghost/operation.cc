@@ -40,8 +40,10 @@ void take_part_for(int rank, int ranks, OperationSpec* spec) {
   spec->role.contributors = spec->role.receivers = Ranks::every();
 }
 
-// Stand for memory that is not there: nobody reads or writes them.
-const char kInput = 0;
+static_assert(Contribution::kScaleElements == program::kScaleElements);
+
+const Contribution kZeros;
+// Stands for memory that is not there: nobody writes it.
 char output = 0;
 
 }  // namespace
@@ -57,7 +59,9 @@ Status check_supported(const program::Operation& operation) {
   return {};
 }
 
-OperationSpec spec_of(const program::Operation& operation, int rank, int size, int ranks) {
+OperationSpec spec_of(const program::Operation& operation, int rank, int size, int ranks,
+                      const Contribution* contribution) {
+  if (contribution == nullptr) contribution = &kZeros;
   const Collective collective = *network_collective(operation.collective);
   OperationSpec spec;
   spec.without_tensors = true;
@@ -74,7 +78,7 @@ OperationSpec spec_of(const program::Operation& operation, int rank, int size, i
   spec.op = moves ? ReduceOp::kSum : operation.op;
   spec.one_tensor = collective == Collective::kReduceScatter;
   for (const uint64_t count : program::counts_of_parts(operation, size))
-    spec.tensors.push_back({.input = &kInput, .output = &output, .count = count * element});
+    spec.tensors.push_back({.input = contribution, .output = &output, .count = count * element});
   if (ranks > 1) take_part_for(rank, ranks, &spec);
   return spec;
 }

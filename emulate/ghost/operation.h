@@ -3,6 +3,7 @@
 #define NETSUM_EMULATE_GHOST_OPERATION_H_
 
 #include "netsum/status.h"
+#include "src/encoding/without_tensors.h"
 #include "src/program/program.h"
 #include "src/worker/operation.h"
 
@@ -12,8 +13,9 @@ namespace netsum::ghost {
 Status check_supported(const program::Operation& operation);
 
 // What rank `rank` of a group of `size` submits, without tensors, or an aggregator for `ranks` ranks from that one on.
-// check_supported().
-OperationSpec spec_of(const program::Operation& operation, int rank, int size, int ranks = 1);
+// check_supported(). `contribution` must outlive the operation; null: zeros.
+OperationSpec spec_of(const program::Operation& operation, int rank, int size, int ranks = 1,
+                      const Contribution* contribution = nullptr);
 
 }  // namespace netsum::ghost
 

@@ -41,6 +41,10 @@ uint64_t Player::id_of(uint64_t step, uint64_t operation) const {
   return first_ids_[step - carried.steps_back] + carried.operation;
 }
 
+void Player::set_factor(double factor, int64_t now_ns) {
+  factors_.emplace_back(factor, now_ns);
+}
+
 void Player::complete(uint64_t id, int64_t now_ns) {
   done_ns_[id] = now_ns;
 }
@@ -81,14 +85,18 @@ bool Player::advance(size_t thread, int64_t now_ns, std::vector<Submission>* out
     }
     const Instruction& instruction = step.threads[thread][of.next];
     if (instruction.kind == Instruction::Kind::kCompute) {
-      of.at_ns += std::llround(static_cast<double>(instruction.value) * knobs_.factor(of.step));
+      if (!has_factor(of.step)) break;
+      const double factor = knobs_.factor(of.step) * (follows_ ? factors_[of.step].first : 1);
+      of.at_ns += std::llround(static_cast<double>(instruction.value) * factor);
     } else if (instruction.kind == Instruction::Kind::kSubmit) {
       const uint64_t id = id_of(of.step, instruction.value);
       if (id != submitted_ns_.size()) break;  // all ranks submit in the same order
       of.at_ns = std::max(of.at_ns, submission_ns_);
       submission_ns_ = of.at_ns;
       submitted_ns_.push_back(now_ns);
-      lateness_ns_.push_back(now_ns - of.at_ns);
+      const int64_t due_ns =
+          follows_ && has_factor(of.step) ? std::max(of.at_ns, factors_[of.step].second) : of.at_ns;
+      lateness_ns_.push_back(now_ns - due_ns);
       out->push_back({id, &step.operations[instruction.value]});
     } else {
       const int64_t done_ns = done_ns_[id_of(of.step, instruction.value)];
@@ -116,7 +124,8 @@ int64_t Player::next_ns() const {
                        done_ns_[id_of(of.step, instruction.value)] == INT64_MAX;
     const bool waits_for_turn = instruction.kind == Instruction::Kind::kSubmit &&
                                 id_of(of.step, instruction.value) != submitted_ns_.size();
-    if (!waits && !waits_for_turn) next = std::min(next, of.at_ns);
+    const bool waits_for_factor = instruction.kind == Instruction::Kind::kCompute && !has_factor(of.step);
+    if (!waits && !waits_for_turn && !waits_for_factor) next = std::min(next, of.at_ns);
   }
   return next;
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "src/program/program.h"
@@ -35,6 +36,11 @@ class Player {
   Player(std::vector<const program::Step*> steps, Knobs knobs);
 
   void start(int64_t now_ns);
+
+  // From step 1 on, computing waits for its step's factor. Call it before start().
+  void follow() { follows_ = true; }
+  // Computing of the next step that has no factor takes `factor` times as long. What this makes due earlier is due now.
+  void set_factor(double factor, int64_t now_ns);
 
   struct Submission {
     uint64_t id = 0;  // counts the operations of all steps from 0
@@ -72,6 +78,7 @@ class Player {
   bool advance(size_t thread, int64_t now_ns, std::vector<Submission>* out);
   bool begin_step(size_t thread);
   uint64_t id_of(uint64_t step, uint64_t operation) const;
+  bool has_factor(uint64_t step) const { return !follows_ || step < factors_.size(); }
 
   const std::vector<const program::Step*> steps_;
   const Knobs knobs_;
@@ -80,6 +87,9 @@ class Player {
   std::vector<int64_t> begins_ns_;
   std::vector<int64_t> done_ns_, submitted_ns_, lateness_ns_;  // by id
   int64_t submission_ns_ = 0;                                  // of the latest
+  bool follows_ = false;
+  // [step]: set_factor(), and when.
+  std::vector<std::pair<double, int64_t>> factors_ = {{1, 0}};
 };
 
 }  // namespace netsum::ghost

@@ -145,5 +145,30 @@ TEST(Player, WaitsForAnOperationOfAnEarlierStep) {
   EXPECT_THAT(player.begins_ns(), ElementsAre(0, 0, 80));
 }
 
+TEST(Player, ComputesAsFastAsItIsToldFromTheSecondStepOn) {
+  Step step;
+  step.operations.resize(1);
+  step.threads = {{compute(100), submit(0), compute(50)}};
+  Player player({&step, &step}, {.speed = 0.5});
+  player.follow();
+  player.start(0);
+  std::vector<Player::Submission> due;
+  player.advance(300, &due);
+  EXPECT_THAT(ids(due), ElementsAre(0));
+  EXPECT_EQ(player.step(), 1u);
+  EXPECT_EQ(player.next_ns(), INT64_MAX) << "until there is a factor";
+  player.advance(900, &due);
+  EXPECT_THAT(ids(due), ElementsAre(0));
+  player.set_factor(1.5, 590);
+  EXPECT_EQ(player.next_ns(), 300);
+  player.advance(620, &due);
+  EXPECT_THAT(ids(due), ElementsAre(0, 1));
+  // Due at 300 + 2 * 100 * 1.5, and since the first one at 200.
+  EXPECT_THAT(player.lateness_ns(), ElementsAre(100, 20));
+  player.advance(750, &due);
+  EXPECT_TRUE(player.ended());
+  EXPECT_THAT(player.begins_ns(), ElementsAre(0, 300, 750));
+}
+
 }  // namespace
 }  // namespace netsum::ghost

@@ -53,7 +53,7 @@ std::unique_ptr<const Encoding> make_encoding(const EncodingOptions& options, Da
   if (options.without_tensors) {
     EncodingOptions others = options;
     others.without_tensors = false;
-    return std::make_unique<WithoutTensors>(make_encoding(others, type, op, members));
+    return std::make_unique<WithoutTensors>(make_encoding(others, type, op, members), type);
   }
   if (type == DataType::kByte) return std::make_unique<Bytes>();
   std::unique_ptr<const Encoding> encoding;

@@ -1,10 +1,11 @@
 // The encoding of a rank that takes part in an operation without tensors (OperationSpec::without_tensors): its packets are those
-// of the encoding of the other ranks, its contributions are zeros, and it drops the results.
+// of the encoding of the other ranks, it contributes zeros or noise, and it drops the results.
 #ifndef NETSUM_SRC_ENCODING_WITHOUT_TENSORS_H_
 #define NETSUM_SRC_ENCODING_WITHOUT_TENSORS_H_
 
-#include <cstring>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -12,10 +13,23 @@
 
 namespace netsum {
 
+// Where TensorView::input of such an operation points, of each tensor to which the rank contributes.
+struct Contribution {
+  static constexpr size_t kScaleElements = 360;
+
+  // Of each kScaleElements elements of the operation, the exponent of the largest magnitude as float32 stores it: what the rank
+  // requires of block fixed point, and how large its noise is. Empty: it requires nothing, and contributes zeros.
+  std::span<const uint8_t> scales;
+  // Seeded noise up to these magnitudes, finite and not subnormal. Otherwise zeros.
+  bool noise = false;
+  uint64_t seed = 0;
+};
+
 class WithoutTensors final : public Encoding {
  public:
-  // `encoding`: of the other ranks.
-  explicit WithoutTensors(std::unique_ptr<const Encoding> encoding) : encoding_(std::move(encoding)) {}
+  // `encoding`: of the other ranks. `type`: of the elements.
+  WithoutTensors(std::unique_ptr<const Encoding> encoding, DataType type)
+      : encoding_(std::move(encoding)), type_(type) {}
 
   uint16_t signature() const override { return encoding_->signature(); }
   std::string describe() const override { return encoding_->describe(); }
@@ -27,27 +41,24 @@ class WithoutTensors final : public Encoding {
   bool separates_tensors() const override { return encoding_->separates_tensors(); }
   bool agrees() const override { return encoding_->agrees(); }
   size_t agreed_bytes(const Elements& chunk) const override { return encoding_->agreed_bytes(chunk); }
-  // Nothing is required, so the ranks agree on what those with tensors require.
-  size_t scan(const Elements& chunk, uint8_t* bytes) const override {
-    const size_t size = agreed_bytes(chunk);
-    std::memset(bytes, 0, size);
-    return size;
-  }
+  size_t scan(const Elements& chunk, uint8_t* bytes) const override;
   ChunkPlan plan(const Elements& chunk, const uint8_t* agreed, uint32_t payload_bytes) const override {
     return encoding_->plan(chunk, agreed, payload_bytes);
   }
   void decode_zeros(const Elements& /*chunk*/) const override {}
-  void encode(const Elements& /*chunk*/, const uint8_t* /*agreed*/, const PacketPlan& packet,
-              uint8_t* payload) const override {
-    std::memset(payload, 0, packet.payload_bytes);
-  }
+  void encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
+              uint8_t* payload) const override;
   bool decode(const Elements& /*chunk*/, const uint8_t* /*agreed*/, const PacketPlan& /*packet*/,
               const Payloads& /*payloads*/) const override {
     return true;
   }
 
  private:
+  // What the rank has scales for in an operation; null: nothing, so that it contributes zeros of no scale.
+  const Contribution* contribution_to(const Elements& chunk) const;
+
   const std::unique_ptr<const Encoding> encoding_;
+  const DataType type_;
 };
 
 }  // namespace netsum

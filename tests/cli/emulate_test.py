@@ -87,6 +87,65 @@ class EmulateTest(CommandTest):
         of_racks = report["ghosts"]["bytes_sent"] / (8 * 20_000 * 4)
         assert 2 < of_racks < 3, "one stream of each rack"
 
+    def test_an_aggregator_adds_as_much_for_ghosts_as_for_real_ranks(self, tmp_path):
+        profile = write_profile(tmp_path, 4, compute_ms=5, count=50_000)
+        counts = {}
+        for real in (4, 1):
+            daemon = self.start_aggregator()
+            arguments = ["--ranks", 4, "--real", real, "--profile", profile, "--json"]
+            report_of(self.run_command("emulate", "--aggregator", daemon.address, *arguments))
+            status = self.run_command("status", "--aggregator", daemon.address, "--once", "--json")
+            counts[real] = json.loads(status.text("out"))["aggregators"][0]["counters"]
+        for counter in ("contributions", "bytes_summed", "rounds_completed"):
+            assert counts[1][counter] == counts[4][counter], counter
+        assert counts[1]["bytes_summed"] > 4 * 4 * 2 * 50_000 * 4
+        # Beyond what a busy machine has sent again.
+        again = [name for name in counts[1] if name.startswith("drop_")] + ["results_repeated"]
+        if not any(count[name] for count in counts.values() for name in again):
+            asked = {
+                real: 40 * count["statuses"] for real, count in counts.items()
+            }  # of what was overdue, and answered
+            for direction in ("bytes_received", "bytes_sent"):
+                of_ghosts, of_real = (counts[real][direction] - asked[real] for real in (1, 4))
+                assert abs(of_ghosts / of_real - 1) < 0.001, direction
+
+    def test_noise_and_recorded_scales(self, tmp_path):
+        scales = "7f" * (20_000 // 360 + 1)
+        profile = write_profile(tmp_path, 3, compute_ms=5, scales=scales)
+        plain = tmp_path / "plain"
+        plain.mkdir()
+        write_profile(plain, 3)
+        for contributions in ("recorded", "noise"):
+            arguments = ["--ranks", 3, "--contributions", contributions, "--profile"]
+            report = report_of(self.emulate(*arguments, profile))
+            assert len(report["steps"]) == 3
+            command = self.run_command("emulate", "--aggregator", "127.0.0.1:1", *arguments, plain / "p")
+            assert command.status == 2
+            assert "all_reduce has no scales" in command.text("err")
+            assert "NETSUM_RECORD_SCALES=1" in command.text("err")
+
+    def test_ghosts_follow_rank_0_where_recorded_ranks_do(self, tmp_path):
+        # Each other step computes twice as long on all ranks.
+        for rank in range(3):
+            lines = [json.loads(json.dumps(line)) for line in record(rank, 3, steps=8)]
+            for step in lines[2::2]:
+                for instruction in step["threads"][0]:
+                    instruction[1] *= 2 if instruction[0] == "compute" else 1
+                for operation in step["operations"]:
+                    operation["submitted_ns"] *= 2
+                    operation["done_ns"] = operation["submitted_ns"] + MS
+                step["duration_ns"] = 41 * MS
+            (tmp_path / f"p.{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        arguments = ["--ranks", 3, "--profile", tmp_path / "p"]
+        report = report_of(self.emulate(*arguments, "--speed", "0=0.5"))
+        assert report["follows_rank_0"]
+        assert report["correlation"] > 0.99
+        assert len(report["steps"]) == 7
+        # It is slower than its record says, and still not the last to submit the first operation of a step.
+        last = {one["rank"]: one["operations"] for one in report["waited_for"]}
+        assert sum(last.values()) == 14
+        assert last.get(0, 0) <= 7
+
     @pytest.mark.soak
     def test_512_ranks(self, tmp_path):
         profile = write_profile(tmp_path, 4, compute_ms=1000)
@@ -150,11 +209,20 @@ class EmulateTest(CommandTest):
         (tmp_path / "short.0.jsonl").write_text((tmp_path / "p.0.jsonl").read_text().rsplit("\n", 2)[0])
         wrong = (tmp_path / "p.0.jsonl").read_text().replace('["wait", 1]', '["sleep", 1]')
         (tmp_path / "wrong.0.jsonl").write_text(wrong)
+        exported = self.run_command("program", profile, "--export", f"packed:{tmp_path}/small")
+        assert exported.status == 0, exported.text("err")
+        packed = (tmp_path / "small.0.packed").read_bytes()
+        (tmp_path / "cut.0.packed").write_bytes(packed[:-9])
+        (tmp_path / "garbled.0.packed").write_bytes(packed[:100] + b"!" + packed[101:])
         for arguments, words in [
             (["--ranks", 4, "--profile", profile], ["a job of 2 ranks, not 4", "--other-size"]),
             (["--ranks", 2, "--profile", tmp_path / "none"], ["there is no such file", "record one by NETSUM_RECORD="]),
             (["--ranks", 2, "--profile", tmp_path / "short"], ["short.0.jsonl", "truncated", "record again"]),
             (["--ranks", 2, "--profile", tmp_path / "wrong"], ["wrong.0.jsonl:2", "sleep", "Record again"]),
+            (["--ranks", 2, "--profile", f"packed:{tmp_path}/cut"], ["cut.0.packed, byte", "truncated"]),
+            (["--ranks", 2, "--profile", f"packed:{tmp_path}/garbled"], ["garbled.0.packed, byte", "garbled"]),
+            (["--ranks", 3, "--profile", f"packed:{tmp_path}/small"], ["a job of 2 ranks, not 3"]),
+            (["--ranks", 2, "--profile", profile, "--contributions", "ones"], ["--contributions"]),
             (["--ranks", 2, "--real", 3, "--profile", profile], ["--real is 3"]),
             (["--ranks", 2, "--real", 0, "--profile", profile, "--", "true"], ["no rank runs 'true'"]),
             (["--ranks", 2, "--profile", profile, "--crash", "0:1"], ["rank 0", "real"]),

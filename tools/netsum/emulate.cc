@@ -112,7 +112,7 @@ EmulateCommand::EmulateCommand(CLI::App& root) {
       ->check(CLI::Range(0, NETSUM_MAX_MEMBERS))
       ->capture_default_str();
   app_->add_option("--profile", plan_.profile,
-                   "PREFIX of PREFIX.RANK.jsonl, a folder of such files, or chakra:PREFIX")
+                   "PREFIX of PREFIX.RANK.jsonl, a folder of such files, chakra:PREFIX or packed:PREFIX")
       ->required();
   app_->add_flag("--other-size", plan_.other_size,
                  "Take a profile of a job of another size: each rank has as many elements as there");
@@ -120,6 +120,14 @@ EmulateCommand::EmulateCommand(CLI::App& root) {
                    "Whole steps, if the script makes more or fewer than the profile has");
   app_->add_option("--seed", plan_.seed, "Of the steps of ranks that were not recorded")
       ->capture_default_str();
+  const std::map<std::string, ghost::Contributions> contributions = {
+      {"zeros", ghost::Contributions::kZeros},
+      {"recorded", ghost::Contributions::kRecorded},
+      {"noise", ghost::Contributions::kNoise}};
+  app_->add_option("--contributions", plan_.contributions,
+                   "What ghosts add to sums of floats: zeros; zeros of the recorded scales; noise of these")
+      ->transform(CLI::CheckedTransformer(contributions))
+      ->default_str("zeros");
   add_parsed(*app_, "--rate", rack_.rate_bits, parse_rate, "Rate of every link of the rack: 100mbit, none")
       ->default_str("none");
   auto* rack =
@@ -136,8 +144,9 @@ EmulateCommand::EmulateCommand(CLI::App& root) {
       ->check(CLI::Range(1.0, kMostDilation))
       ->default_str("1");
   add_knobs();
-  app_->add_option("--check", rounds_,
-                   "Compare the job with one in which all ranks are real, in this many rounds of three runs")
+  app_->add_option(
+          "--check", rounds_,
+          "Compare the job with one in which all ranks are real: one run of it, and this many pairs of both")
       ->check(CLI::Range(1, 100));
   app_->add_option("--html", html_, "Also write the report as a page to this file");
   app_->add_flag("--json", json_, "Print the report as JSON; what the script prints goes to standard error");
@@ -257,14 +266,18 @@ Status EmulateCommand::emulate(int real, Json* report) const {
 }
 
 Status EmulateCommand::check_ghosts(Json* report) const {
+  const auto measure = [this](int real, Json* into) -> Status {
+    if (const Status status = emulate(real, into); !status.ok()) return status;
+    if (into->at("steps").empty()) return {ErrorCode::kInternal, into->at("why_void").get<std::string>()};
+    return {};
+  };
   std::vector<CheckRound> rounds(static_cast<size_t>(rounds_));
-  for (CheckRound& round : rounds) {
-    for (const auto& [real, into] :
-         {std::pair(plan_.ranks, &round.real), std::pair(plan_.real, &round.ghosts),
-          std::pair(plan_.ranks, &round.real_again)}) {
-      if (const Status status = emulate(real, into); !status.ok()) return status;
-      if (into->at("steps").empty()) return {ErrorCode::kInternal, into->at("why_void").get<std::string>()};
-    }
+  if (const Status status = measure(plan_.ranks, &rounds.front().real); !status.ok()) return status;
+  for (size_t i = 0; i < rounds.size(); ++i) {
+    // The real ranks of a round are those that ended the one before.
+    if (i > 0) rounds[i].real = rounds[i - 1].real_again;
+    if (const Status status = measure(plan_.real, &rounds[i].ghosts); !status.ok()) return status;
+    if (const Status status = measure(plan_.ranks, &rounds[i].real_again); !status.ok()) return status;
   }
   *report = check_report(rounds);
   return {};

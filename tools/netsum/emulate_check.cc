@@ -55,15 +55,19 @@ MedianInterval median_interval(const std::vector<double>& values, uint64_t seed)
 }
 
 Json check_report(const std::vector<CheckRound>& rounds) {
-  std::vector<double> differences, noise, cpu, memory, lateness, of_ghost;
+  std::vector<double> differences, noise, lateness, of_ghost;
+  // With ghosts, and of real ranks.
+  std::vector<double> cpu[2], memory[2];
   Json steps = Json::array();
   for (const CheckRound& round : rounds) {
     const double real = step_of(round.real), ghosts = step_of(round.ghosts),
                  again = step_of(round.real_again);
     differences.push_back(ghosts / ((real + again) / 2) - 1);
     noise.push_back(again / real - 1);
-    cpu.push_back(cost_of(round.ghosts, "cpu_seconds") / cost_of(round.real, "cpu_seconds"));
-    memory.push_back(cost_of(round.ghosts, "peak_bytes") / cost_of(round.real, "peak_bytes"));
+    for (const bool of_real : {false, true}) {
+      cpu[of_real].push_back(cost_of(of_real ? round.real : round.ghosts, "cpu_seconds"));
+      memory[of_real].push_back(cost_of(of_real ? round.real : round.ghosts, "peak_bytes"));
+    }
     const Json& all = round.ghosts.at("ghosts");
     lateness.push_back(all.at("lateness_share"));
     of_ghost.push_back(all.at("peak_bytes").get<double>() / 1048576 /
@@ -76,8 +80,10 @@ Json check_report(const std::vector<CheckRound>& rounds) {
           {"steps", steps},
           {"difference", json_of(difference)},
           {"among_real", json_of(among_real)},
-          {"cpu_share", median_of(cpu)},
-          {"memory_share", median_of(memory)},
+          {"cpu_seconds", {{"ghosts", median_of(cpu[0])}, {"real", median_of(cpu[1])}}},
+          {"memory_bytes", {{"ghosts", median_of(memory[0])}, {"real", median_of(memory[1])}}},
+          {"cpu_share", median_of(cpu[0]) / median_of(cpu[1])},
+          {"memory_share", median_of(memory[0]) / median_of(memory[1])},
           {"ghost_mib", median_of(of_ghost)},
           {"lateness_share", median_of(lateness)},
           {"verdict", !can_tell                                       ? "unknown"
@@ -95,13 +101,18 @@ std::string check_text(const Json& report) {
   return fmt::format(
       "with ghosts  {} of a step of real ranks, in {} rounds\n"
       "among real   {} from one run to the next\n"
-      "cost         {:.0f} % of the CPU time and {:.0f} % of the memory of real ranks; a ghost has {:.1f} "
-      "MiB\n"
+      "cost         {:.2f} CPU s of {:.2f} ({:.0f} %) and {:.0f} MiB of {:.0f} ({:.0f} %) of real ranks; a "
+      "ghost "
+      "has {:.1f} MiB\n"
       "lateness     p99 {:.3f} % of a step\n"
       "verdict      {}\n",
       percent("difference"), report.at("rounds").get<size_t>(), percent("among_real"),
-      100 * report.at("cpu_share").get<double>(), 100 * report.at("memory_share").get<double>(),
-      report.at("ghost_mib").get<double>(), 100 * report.at("lateness_share").get<double>(),
+      report.at("cpu_seconds").at("ghosts").get<double>(), report.at("cpu_seconds").at("real").get<double>(),
+      100 * report.at("cpu_share").get<double>(),
+      report.at("memory_bytes").at("ghosts").get<double>() / 1048576,
+      report.at("memory_bytes").at("real").get<double>() / 1048576,
+      100 * report.at("memory_share").get<double>(), report.at("ghost_mib").get<double>(),
+      100 * report.at("lateness_share").get<double>(),
       verdict == "same" ? "a job with ghosts takes as long as one of real ranks, to 1 %"
       : verdict == "different"
           ? "a job with ghosts does not take as long as one of real ranks"

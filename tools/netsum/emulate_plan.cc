@@ -50,12 +50,15 @@ Json to_json(const EmulatePlan& plan) {
       {"other_size", plan.other_size},
       {"steps", plan.steps},
       {"seed", plan.seed},
+      {"contributions", static_cast<int>(plan.contributions)},
       {"dilate", plan.dilate},
       {"knobs", by_rank(plan.knobs, [](const ghost::Knobs& knobs) { return to_json(knobs); })},
       {"late_ms", by_rank(plan.late, [](std::chrono::milliseconds time) { return time.count(); })},
       {"network_namespaces", by_rank(plan.network_namespaces, [](const std::string& name) { return name; })},
       {"job", plan.job},
       {"token", plan.token},
+      {"times_path", plan.times_path},
+      {"follows", plan.follows},
       {"connect_timeout_ms", plan.connect_timeout.count()},
       {"own_ranks", plan.own_ranks},
       {"is_real", plan.is_real},
@@ -71,6 +74,7 @@ EmulatePlan emulate_plan_from_json(const Json& json) {
   plan.other_size = json.at("other_size");
   plan.steps = json.at("steps");
   plan.seed = json.at("seed");
+  plan.contributions = static_cast<ghost::Contributions>(json.at("contributions").get<int>());
   plan.dilate = json.at("dilate");
   for (const Json& one : json.at("knobs")) plan.knobs[one.at(0)] = knobs_from_json(one.at(1));
   for (const Json& one : json.at("late_ms"))
@@ -78,6 +82,8 @@ EmulatePlan emulate_plan_from_json(const Json& json) {
   for (const Json& one : json.at("network_namespaces")) plan.network_namespaces[one.at(0)] = one.at(1);
   plan.job = json.at("job");
   plan.token = json.at("token");
+  plan.times_path = json.at("times_path");
+  plan.follows = json.at("follows");
   plan.connect_timeout = std::chrono::milliseconds(json.at("connect_timeout_ms").get<int64_t>());
   plan.own_ranks = json.at("own_ranks").get<std::vector<int>>();
   plan.is_real = json.at("is_real");

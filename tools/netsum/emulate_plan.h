@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "emulate/ghost/cast.h"
 #include "emulate/ghost/player.h"
 #include "netsum/status.h"
 #include "src/program/program.h"
@@ -23,11 +24,16 @@ struct EmulatePlan {
   bool other_size = false;  // the profile may be of a job of another size
   uint64_t steps = 0;       // whole ones; 0: as recorded
   uint64_t seed = 1;
+  ghost::Contributions contributions = ghost::Contributions::kZeros;
   double dilate = 1;  // so many times as slow: computing and pauses, and by the caller the links
   std::map<int, ghost::Knobs> knobs;              // by rank
   std::map<int, std::chrono::milliseconds> late;  // by rank: joins this much later
   std::map<int, std::string> network_namespaces;  // by rank; none: that of the process
   std::string job, token;
+  // A file of int64, to which rank 0 writes when it has submitted each operation of the group of all ranks (ghost::Pace). Empty:
+  // ghosts do not follow it. And by which share they do.
+  std::string times_path;
+  double follows = 0;
   std::chrono::milliseconds connect_timeout{120'000};
 
   // Of one process:

@@ -17,8 +17,6 @@ using Json = nlohmann::ordered_json;
 
 // Ghosts are late by milliseconds in such a share of their operations.
 constexpr double kMuchStolen = 0.005;
-// Of the computing of ranks: what they share, such as power or a file system, then decides.
-constexpr double kMuchCorrelated = 0.5;
 
 // Ascending values; `share` in [0, 1].
 template <typename T>
@@ -195,12 +193,16 @@ std::vector<std::string> EmulateReport::not_claimed() const {
           " different batches: ghosts hold copies of the real gradients",
       "the round trips of predicted scales, which depend on the data of all ranks (fixed point only)",
   };
+  if (plan_.contributions == ghost::Contributions::kRecorded)
+    texts.push_back("recorded scales where aggregators add floats, which have none: ghosts send zeros there");
+  if (plan_.contributions == ghost::Contributions::kNoise)
+    texts.push_back("losses, which mean nothing beside noise");
   if (plan_.real > 0)
     texts.push_back("the real ranks' computing beside others on their machine: here they have it alone");
   if (plan_.dilate != 1)
     texts.push_back("what depends on times of the protocol, such as its timeouts, which are not dilated");
   if (plan_.rack_size > 1) texts.push_back("the links within racks of ghosts: they take no time");
-  if (plan_.real > 0 && correlation_ > kMuchCorrelated)
+  if (plan_.real > 0 && correlation_ > ghost::kMuchCorrelated && plan_.times_path.empty())
     texts.push_back(
         fmt::format("steps in which all ranks compute longer: the recorded ones do (correlation {:.2f}), but "
                     "not together with the real ones, so steps are too long by up to the share by which "
@@ -247,6 +249,7 @@ Result<Json> EmulateReport::to_json() const {
                  {"lateness_share", share}}},
                {"dilate", plan_.dilate},
                {"correlation", correlation_},
+               {"follows_rank_0", !plan_.times_path.empty()},
                {"stolen_share", stolen_share_},
                {"verdict", is_valid ? "valid" : "void"},
                {"not_claimed", not_claimed()}};
@@ -300,6 +303,9 @@ std::string report_text(const Json& report) {
                         real.at("cpu_seconds").get<double>() / processes,
                         real.at("peak_bytes").get<double>() / processes / 1048576);
   }
+  if (report.at("follows_rank_0").get<bool>())
+    text += fmt::format("correlation  {:.2f}: ghosts compute longer in steps in which rank 0 does\n",
+                        report.at("correlation").get<double>());
   text += "verdict      this run is " + report.at("verdict").get<std::string>();
   if (report.contains("why_void")) text += ": " + report.at("why_void").get<std::string>();
   text += "\nnot claimed  ";

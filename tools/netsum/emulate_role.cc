@@ -1,7 +1,9 @@
 // netsum emulate-role: one process of `netsum emulate`, which is no command for people: ghosts, or a real rank without PyTorch,
 // which has tensors, adds nothing to them but their sums, and sleeps where its program computes.
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -24,6 +26,7 @@
 #include "netsum/communicator.h"
 #include "netsum/settings.h"
 #include "src/base/clock.h"
+#include "src/base/file_descriptor.h"
 #include "tools/netsum/emulate_plan.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/process.h"
@@ -132,6 +135,11 @@ class RealRank {
     }
     return {};
   }
+  // Writes when it submits each operation of that group.
+  void write_times(const std::string& path, int group) {
+    times_ = FileDescriptor(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    group_of_all_ = group;
+  }
   const ghost::Player& player() const { return player_; }
   std::pair<uint64_t, uint64_t> bytes_sent_and_received() const {
     std::pair<uint64_t, uint64_t> bytes;
@@ -145,6 +153,11 @@ class RealRank {
 
  private:
   void submit(const ghost::Player::Submission& one) {
+    if (times_.valid() && one.operation->group == group_of_all_) {
+      const int64_t now = ghost::now_ns();
+      static_cast<void>(
+          pwrite(times_.get(), &now, sizeof now, static_cast<off_t>(sizeof now * submitted_++)));
+    }
     const Work work = start(*one.operation);
     work.on_done([this, id = one.id](const Status& status) {
       const std::lock_guard lock(mutex_);
@@ -197,6 +210,9 @@ class RealRank {
   const std::vector<const program::Step*> steps_;
   ghost::Player player_;
   const std::chrono::milliseconds timeout_;
+  FileDescriptor times_;
+  int group_of_all_ = -1;
+  uint64_t submitted_ = 0;  // of that group, if there are times
   // All operations use the same memory: what comes out is of no interest.
   std::vector<uint8_t> input_, output_;
   std::mutex mutex_;  // guards the following members
@@ -237,7 +253,11 @@ class EmulateRole : public Subcommand {
   CommunicatorOptions options_;
   std::vector<program::Program> records_;
   std::vector<Part> parts_;
+  // Of rank 0, and the number of its group of all ranks.
+  std::vector<const program::Step*> leader_steps_;
+  int leader_group_ = 0;
   int64_t wall_offset_us_ = 0;
+  bool exits_at_once_ = false;
   steady_clock::time_point told_;
 };
 
@@ -270,6 +290,13 @@ Status EmulateRole::prepare() {
   records_ = std::move(records).value();
   const auto cast = ghost::Cast::of(records_);
   if (!cast.ok()) return cast.status();
+  if (!plan_.times_path.empty()) {
+    auto steps = cast->steps(0, plan_.steps, plan_.seed);
+    auto groups = cast->groups(0, plan_.job);
+    if (!steps.ok() || !groups.ok()) return steps.ok() ? groups.status() : steps.status();
+    leader_steps_ = std::move(steps).value();
+    leader_group_ = groups->front().id;
+  }
   for (const int rank : plan_.own_ranks) {
     auto steps = cast->steps(rank, plan_.steps, plan_.seed);
     if (!steps.ok()) return steps.status();
@@ -302,6 +329,8 @@ Status EmulateRole::run_ghosts() {
   ghost::CrewOptions options;
   options.communicator = options_;
   options.rack_size = plan_.rack_size;
+  options.contributions = plan_.contributions;
+  options.seed = plan_.seed;
   for (Part& part : parts_) {
     const auto late = plan_.late.find(part.rank);
     options.ghosts.push_back({.rank = part.rank,
@@ -309,6 +338,16 @@ Status EmulateRole::run_ghosts() {
                               .steps = part.steps,
                               .knobs = plan_.knobs_of(part.rank),
                               .joins_after = late != plan_.late.end() ? late->second : milliseconds(0)});
+  }
+  const FileDescriptor times(plan_.times_path.empty() ? -1
+                                                      : open(plan_.times_path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (times.valid()) {
+    options.pace.emplace(leader_steps_, leader_group_, plan_.follows);
+    options.leader_submitted_ns = [&times](uint64_t operation) {
+      int64_t ns = 0;  // stays, where nothing has been written yet
+      static_cast<void>(pread(times.get(), &ns, sizeof ns, static_cast<off_t>(sizeof ns * operation)));
+      return ns;
+    };
   }
   options.in_place_of = [this](int rank, const std::function<Status()>& open) -> Status {
     const auto place = plan_.network_namespaces.find(rank);
@@ -343,6 +382,11 @@ Status EmulateRole::run_ghosts() {
     rank["bytes_received"] = (*crew)->bytes_received(i);
     ranks.push_back(std::move(rank));
   }
+  // Joins of groups that nobody makes would take as long as an operation: the end of the process ends them.
+  if (!(*crew)->has_all_groups()) {
+    static_cast<void>(crew->release());
+    exits_at_once_ = true;
+  }
   if (const Status written = write_result(cpu_seconds() - cpu_before, std::move(ranks)); !written.ok())
     return written;
   return status;
@@ -366,6 +410,7 @@ Status EmulateRole::run_real() {
   tell({{"event", "joined"}});
   const double cpu_before = cpu_seconds();
   RealRank rank(std::move(communicators), part.steps, plan_.knobs_of(part.rank), options_.timeout);
+  if (part.rank == 0 && !plan_.times_path.empty()) rank.write_times(plan_.times_path, part.groups.front().id);
   const Status status = rank.run(*stop_, [this](uint64_t step) { on_step(step); });
   Json result = result_of(part.rank, part.steps, part.groups.front().id, rank.player(), wall_offset_us_);
   const auto [sent, received] = rank.bytes_sent_and_received();
@@ -383,12 +428,14 @@ int EmulateRole::run() {
   if (status.ok()) status = plan_.is_real ? run_real() : run_ghosts();
   if (status.ok()) {
     tell({{"event", "ended"}});
+    if (exits_at_once_) std::quick_exit(kExitOk);
     return kExitOk;
   }
   tell({{"event", "failed"},
         {"code", error_name(status.code())},
         {"rank", status.rank()},
         {"message", status.message()}});
+  if (exits_at_once_) std::quick_exit(kExitFailed);
   return kExitFailed;
 }
 

@@ -79,11 +79,14 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
     operations += step->operations.size();
   }
   for (const program::Program& record : *records) {
+    if (const Status status = ghost::check_contributions(plan_.contributions, record.steps); !status.ok())
+      return invalid(plan_.profile + ": " + status.message());
     for (const program::Step& step : record.steps)
       for (const program::Operation& operation : step.operations)
         if (const Status status = ghost::check_supported(operation); !status.ok())
           return invalid(plan_.profile + ": step " + std::to_string(step.number) + ": " + status.message());
   }
+  bool has_groups = false;
   for (int rank = 0; rank < plan_.ranks; ++rank) {
     const auto groups = cast->groups(rank, plan_.job);
     if (!groups.ok()) return groups.status();
@@ -91,6 +94,7 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
       return invalid(plan_.profile +
                      " has groups beside that of all ranks, in which ghost racks take no part: leave out "
                      "--ghost-rack");
+    has_groups |= groups->size() > 1;
     if (rank >= plan_.real || command_.empty()) continue;
     const auto own = cast->steps(rank, plan_.steps, plan_.seed);
     if (!own.ok()) return own.status();
@@ -109,6 +113,17 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
     return {ErrorCode::kResourceExhausted, "cannot make a folder " + name + ": " + std::strerror(errno)};
   folder_ = name;
   plan_.token = random_hex();
+  const auto leader_groups = cast->groups(0, plan_.job);
+  const bool follows =
+      leader_groups.ok() && correlation_ > ghost::kMuchCorrelated && plan_.real > 0 && plan_.dilate == 1 &&
+      !has_groups && ghost::Pace(*steps, leader_groups->front().id, 1).covers() > ghost::Pace::kLeastCovered;
+  if (follows) {
+    plan_.times_path = folder_ + "/times";
+    plan_.follows = std::min(correlation_, 1.0);
+    std::ofstream times(plan_.times_path);
+    times.close();
+    if (times.fail()) return {ErrorCode::kResourceExhausted, "cannot write " + plan_.times_path};
+  }
   if (!aggregator.empty()) {
     setenv("NETSUM_AGGREGATOR", aggregator.c_str(), 1);
     return {};
@@ -187,14 +202,16 @@ Status Emulation::start_scripts(bool output_to_stderr) {
     const Json emulation = {{"ranks", plan_.ranks}, {"real", plan_.real},   {"rank", rank},
                             {"job", plan_.job},     {"token", plan_.token}, {"groups", groups}};
     const std::string timeout = std::to_string(plan_.connect_timeout.count() / 1000);
-    const std::map<std::string, std::string> variables = {{"NETSUM_EMULATION", emulation.dump()},
-                                                          {"NETSUM_TRACE", trace},
-                                                          {"NETSUM_SHARED_MEMORY", "0"},
-                                                          {"NETSUM_CONNECT_TIMEOUT", timeout},
-                                                          {"RANK", std::to_string(rank)},
-                                                          {"LOCAL_RANK", "0"},
-                                                          {"LOCAL_WORLD_SIZE", "1"},
-                                                          {"WORLD_SIZE", std::to_string(plan_.ranks)}};
+    const std::map<std::string, std::string> variables = {
+        {"NETSUM_EMULATION", emulation.dump()},
+        {"NETSUM_EMULATION_TIMES", rank == 0 ? plan_.times_path : ""},
+        {"NETSUM_TRACE", trace},
+        {"NETSUM_SHARED_MEMORY", "0"},
+        {"NETSUM_CONNECT_TIMEOUT", timeout},
+        {"RANK", std::to_string(rank)},
+        {"LOCAL_RANK", "0"},
+        {"LOCAL_WORLD_SIZE", "1"},
+        {"WORLD_SIZE", std::to_string(plan_.ranks)}};
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
     setenv("MASTER_ADDR", "127.0.0.1", 0);
     setenv("MASTER_PORT", "29500", 0);
