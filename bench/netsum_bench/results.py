@@ -2,8 +2,8 @@
 
 Records go to build/results/CASE.jsonl, measurement by measurement, so a run that is interrupted loses nothing; what is
 measured again replaces the old. build/results/results.md has all tables of all records, and pages with the plots lie beside it. No
-file of the repository changes, except with PUBLISH=1, which a release uses: it writes the tables of README.md and
-docs/results.md, which stand between <!-- figures NAME --> and <!-- end NAME -->.
+file of the repository changes, except with PUBLISH=1, which a release uses: it writes the tables of README.md,
+docs/results.md and docs/emulation.md, which stand between <!-- figures NAME --> and <!-- end NAME -->.
 
   make results                          every case, in order of importance (root; two to three hours)
   make results ONLY=rack,one-host       these cases
@@ -93,7 +93,7 @@ def write_page():
 
 
 MARKS = re.compile(r"(<!-- figures (\S+) -->\n)(.*?)\n?(<!-- end \2 -->)", re.DOTALL)
-PUBLISHED = [ROOT / "README.md", ROOT / "docs/results.md"]
+PUBLISHED = [ROOT / "README.md", ROOT / "docs/results.md", ROOT / "docs/emulation.md"]
 
 
 def publish():
@@ -108,7 +108,7 @@ def parse_arguments():
     parser.add_argument("--only", type=names_of(CASES), default=list(CASES), help=f"of: {','.join(CASES)}")
     parser.add_argument("--full", action="store_true", help="also what takes long")
     parser.add_argument("--budget", type=float, help="minutes for all cases together")
-    parser.add_argument("--publish", action="store_true", help="write the tables of README.md and docs/results.md")
+    parser.add_argument("--publish", action="store_true", help="write the tables of the documents")
     options = parser.parse_args()
     if os.geteuid() != 0:
         parser.exit(3, "results: virtual racks need root: run it with sudo\n")

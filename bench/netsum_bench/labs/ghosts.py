@@ -32,19 +32,22 @@ def said_by(command, accepted=(0,), **variables):
 
 @contextlib.contextmanager
 def ghosts(run, place, turns):
-    """A small language model under DDP: 3.5 MB of gradients. Each of `checks` rounds is a job of real ranks, one of one real rank and
-    ghosts, and one of real ranks again, each in a rack of its own. Real ranks `train` it with PyTorch, each with an equal share of the
-    processors, also beside ghosts, which play the record of such a job; or they `sleep` where a program without a cluster computes,
-    as measured on this machine."""
+    """A small language model: 3.5 MB of gradients under DDP, or as much under FSDP2. A job of real ranks is followed by `checks` pairs
+    of one with one real rank and ghosts, and one of real ranks, each in a rack of its own. Real ranks `train` it with PyTorch, each
+    with an equal share of the processors, also beside ghosts, which play the record of such a job; or they `sleep` where a program
+    without a cluster computes, as measured on this machine."""
     with tempfile.TemporaryDirectory() as folder:
         worker = [sys.executable, "-m", "netsum_bench.ghost_worker"]
-        programs = {kind: os.path.join(folder, kind) for kind in ("sleep", "train")}
-        said_by([*worker, "--program", programs["sleep"], "--ranks", place["workers"], "--steps", RECORDED])
 
         def measure(turn):
+            programs = {kind: os.path.join(folder, f"{kind}-{turn['model']}") for kind in ("sleep", "train")}
+            model = ["--parallel", turn["model"]]
+            alone = ["--program", programs["sleep"], "--ranks", turn["workers"], "--steps", RECORDED]
+            said_by([*worker, *model, *alone])
             job = [run.netsum, "emulate", "--ranks", turn["workers"], "--rate", turn["rate"], "--json"]
             cores = (os.cpu_count() or 1) / turn["workers"]
-            script = ["--", *worker, "--cores", cores, "--steps", turn["steps"]] if turn["real"] == "train" else []
+            train = ["--", *worker, *model, "--cores", cores, "--steps", turn["steps"]]
+            script = train if turn["real"] == "train" else []
             # 1: it is not the same, or the machine cannot tell; that is a result as well.
             if script:
                 real = ["--real", turn["workers"], "--profile", programs["sleep"], "--steps", turn["steps"]]
@@ -56,27 +59,35 @@ def ghosts(run, place, turns):
         yield measure
 
 
+VERDICTS = {"unknown": "cannot tell"}
+
+
 def percent(interval):
     half = (interval["high"] - interval["low"]) / 2
     return f"{100 * interval['median']:+.2f} ± {100 * half:.2f}"
 
 
+def pair(cost, scale, digits):
+    return f"{scale * cost['ghosts']:.{digits}f} / {scale * cost['real']:.{digits}f}"
+
+
 def table(records):
-    """A row for each number and kind of ranks."""
+    """A row for each model, number and kind of ranks."""
+    kinds = {"train": "PyTorch", "sleep": "sleeping"}
     rows = [
         [
-            f"1 + {record['workers'] - 1} ghosts, {record['rate']}: {'PyTorch' if record['real'] == 'train' else 'sleeping'}",
-            percent(record["difference"]),
+            f"{record['model'].upper()}, 1 + {record['workers'] - 1} ghosts, {record['rate']}: {kinds[record['real']]}",
             percent(record["among_real"]),
+            percent(record["difference"]),
             f"{100 * record['lateness_share']:.3f}",
             f"{record['ghost_mib']:.1f}",
-            f"{100 * record['memory_share']:.0f}",
-            f"{100 * record['cpu_share']:.0f}",
-            record["verdict"],
+            pair(record["memory_bytes"], 2**-20, 0),
+            pair(record["cpu_seconds"], 1, 1),
+            VERDICTS.get(record["verdict"], record["verdict"]),
         ]
         for record in records
         if "difference" in record
     ]
-    header = ["ranks", "step against real ranks, %", "among real, %", "p99 lateness, % of a step"]
-    header += ["MiB of a ghost", "memory, % of real", "CPU, % of real", "verdict"]
+    header = ["ranks", "among real, %", "step against real ranks, %", "p99 lateness, % of a step", "MiB of a ghost"]
+    header += ["MiB, with ghosts / real", "CPU s, with ghosts / real", "verdict"]
     return markdown(header, rows, left=1) if rows else NOTHING
