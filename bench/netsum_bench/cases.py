@@ -524,7 +524,7 @@ IN_ORDER = [
         "ghosts",
         "Does a job with one real rank and ghosts take as long as one of real ranks?",
         ghosts.ghosts,
-        axes(workers=4, steps=14, checks=7, rate="100mbit", real=["train"], model=["ddp", "fsdp"]),
+        axes(workers=4, steps=10, checks=7, rate="100mbit", real=["train"], model=["ddp", "fsdp"]),
         place=("workers",),
         minutes=9,
         help={
