@@ -222,7 +222,10 @@ class EmulateTest(CommandTest):
             (["--ranks", 2, "--profile", f"packed:{tmp_path}/cut"], ["cut.0.packed, byte", "truncated"]),
             (["--ranks", 2, "--profile", f"packed:{tmp_path}/garbled"], ["garbled.0.packed, byte", "garbled"]),
             (["--ranks", 3, "--profile", f"packed:{tmp_path}/small"], ["a job of 2 ranks, not 3"]),
-            (["--ranks", 2, "--profile", profile, "--contributions", "ones"], ["--contributions"]),
+            (
+                ["--ranks", 2, "--profile", profile, "--contributions", "ones"],
+                ["--contributions", "{zeros,recorded,noise}"],
+            ),
             (["--ranks", 2, "--real", 3, "--profile", profile], ["--real is 3"]),
             (["--ranks", 2, "--real", 0, "--profile", profile, "--", "true"], ["no rank runs 'true'"]),
             (["--ranks", 2, "--profile", profile, "--crash", "0:1"], ["rank 0", "real"]),

@@ -2,8 +2,10 @@
 
 import datetime
 import functools
+import json
 import logging
 import os
+import pathlib
 import random
 import time
 
@@ -430,6 +432,30 @@ def error_of(call):
     with pytest.raises(netsum.torch.Error) as caught:
         call()
     return caught.value.code, str(caught.value)
+
+
+def test_a_recording_has_the_calls_of_the_cpu(tmp_path):
+    def record_both(rank):
+        recorded = {}
+        for device in ("cpu", DEVICE):
+            path = tmp_path / device.replace(":", "")
+            with netsum.torch.record(path, scales=True):
+                for call in (all_reduce, all_reduce_coalesced):
+                    for tensor in call(rank, torch.float32, device):
+                        tensor.cpu()
+            [step] = [json.loads(line) for line in pathlib.Path(f"{path}.{rank}.jsonl").read_text().splitlines()][1:]
+            assert all(one["done_ns"] > one["submitted_ns"] for one in step["operations"])
+            # In host memory alone, the data is there when the call begins.
+            assert all(("scales" in one) == (device == "cpu") for one in step["operations"])
+            differs = ("submitted_ns", "done_ns", "scales")
+            recorded[device] = [
+                {key: value for key, value in one.items() if key not in differs} for one in step["operations"]
+            ]
+        return recorded
+
+    for recorded in run(record_both):
+        assert len(recorded["cpu"]) == 2
+        assert recorded[DEVICE] == recorded["cpu"]
 
 
 def test_bad_calls_are_refused():

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import math
 import os
 import re
 import sys
@@ -230,6 +231,20 @@ def test_what_callbacks_submit_depends_on_their_future(tmp_path):
             assert [value for kind, value in first if kind == "wait"] == [0, 1]
 
 
+def test_scales_of_sums(tmp_path):
+    def on_rank(rank, _):
+        for kind in (torch.float32, torch.bfloat16, torch.float16):
+            values = torch.zeros(721, dtype=kind)
+            values[3], values[720] = -6, 0.5
+            dist.all_reduce(values)
+        dist.all_reduce(torch.ones(5, dtype=torch.int32))
+        dist.all_reduce(torch.ones(5), op=dist.ReduceOp.MAX)
+
+    for _, [step] in recorded(tmp_path, on_rank, scales=True):
+        # 4 to 8, nothing, 0.5 to 1.
+        assert [one.get("scales") for one in step["operations"]] == ["81007e"] * 3 + [None] * 2
+
+
 def test_from_init_to_exit(tmp_path):
     def on_rank(rank):
         train(DistributedDataParallel(make_model()), rank)
@@ -237,10 +252,12 @@ def test_from_init_to_exit(tmp_path):
             netsum.torch._record._from_environment[0]
         )  # forked ranks have no exit handlers
 
-    ranks.run(on_rank, env={"NETSUM_RECORD": f"{tmp_path}/new/folder/"})
+    ranks.run(on_rank, env={"NETSUM_RECORD": f"{tmp_path}/new/folder/", "NETSUM_RECORD_SCALES": "1"})
     for rank in range(WORLD_SIZE):
         header, steps = read(tmp_path / f"new/folder/program.{rank}.jsonl")
         assert header["rank"] == rank and len(steps) == STEPS
+        sums = [one for step in steps for one in step["operations"] if one["collective"] == "all_reduce"]
+        assert all(len(one["scales"]) == 2 * math.ceil(one["count"] / 360) for one in sums)
         check_replay(steps)
 
 

@@ -120,13 +120,15 @@ EmulateCommand::EmulateCommand(CLI::App& root) {
                    "Whole steps, if the script makes more or fewer than the profile has");
   app_->add_option("--seed", plan_.seed, "Of the steps of ranks that were not recorded")
       ->capture_default_str();
-  const std::map<std::string, ghost::Contributions> contributions = {
-      {"zeros", ghost::Contributions::kZeros},
-      {"recorded", ghost::Contributions::kRecorded},
-      {"noise", ghost::Contributions::kNoise}};
-  app_->add_option("--contributions", plan_.contributions,
-                   "What ghosts add to sums of floats: zeros; zeros of the recorded scales; noise of these")
-      ->transform(CLI::CheckedTransformer(contributions))
+  const auto take_contributions = [this](const std::string& name) {
+    plan_.contributions = name == "noise"      ? ghost::Contributions::kNoise
+                          : name == "recorded" ? ghost::Contributions::kRecorded
+                                               : ghost::Contributions::kZeros;
+  };
+  app_->add_option_function<std::string>(
+          "--contributions", take_contributions,
+          "What ghosts add to sums of floats: zeros; zeros of the recorded scales; noise of these")
+      ->check(CLI::IsMember({"zeros", "recorded", "noise"}))
       ->default_str("zeros");
   add_parsed(*app_, "--rate", rack_.rate_bits, parse_rate, "Rate of every link of the rack: 100mbit, none")
       ->default_str("none");

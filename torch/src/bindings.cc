@@ -375,7 +375,7 @@ void bind_process_group(py::module_& module) {
              return Beside{std::move(group), std::move(ranks)};
            }),
            py::arg("group"), py::arg("ranks"));
-  module.def("start_recording", &start_recording);
+  module.def("start_recording", &start_recording, py::arg("with_scales"));
   module.def("end_recorded_step", &end_recorded_step);
   module.def(
       "stop_recording",
@@ -393,6 +393,7 @@ void bind_process_group(py::module_& module) {
       py::arg("without_network"), py::call_guard<py::gil_scoped_release>());
   py::class_<ProcessGroupNetsum, c10::intrusive_ptr<ProcessGroupNetsum>, c10d::Backend>(module,
                                                                                         "ProcessGroupNetsum")
+      .def("write_times", &ProcessGroupNetsum::write_times)
       .def(py::init(&make_process_group), py::arg("rank"), py::arg("size"), py::arg("hosts"),
            py::arg("options"), py::arg("timeout"), py::arg("store"), py::arg("beside") = std::nullopt,
            py::arg("without_network") = false, py::arg("real_ranks") = 0,

@@ -1,10 +1,12 @@
 #include "torch/src/process_group.h"
 
 #include <Python.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -243,6 +245,34 @@ program::Operation recorded_operation(program::Collective collective, std::span<
   return operation;
 }
 
+// program::Operation::scales of what a rank contributes.
+std::vector<uint8_t> scales_of(std::span<const TensorView> tensors, DataType type) {
+  std::vector<uint8_t> scales;
+  uint32_t largest = 0;  // of the elements of the latest scale, as bits of float32 without a sign
+  uint64_t element = 0;
+  const auto add = [&](uint32_t magnitude) {
+    largest = std::max(largest, magnitude);
+    if (++element % program::kScaleElements != 0) return;
+    scales.push_back(static_cast<uint8_t>(largest >> 23));
+    largest = 0;
+  };
+  for (const TensorView& tensor : tensors) {
+    if (type == DataType::kFloat32) {
+      const auto* const bits = static_cast<const uint32_t*>(tensor.input);
+      for (size_t i = 0; i < tensor.count; ++i) add(bits[i] & 0x7fffffff);
+    } else if (type == DataType::kBFloat16) {
+      const auto* const bits = static_cast<const uint16_t*>(tensor.input);
+      for (size_t i = 0; i < tensor.count; ++i) add(uint32_t{bits[i] & 0x7fffu} << 16);
+    } else {
+      const auto* const values = static_cast<const at::Half*>(tensor.input);
+      for (size_t i = 0; i < tensor.count; ++i)
+        add(std::bit_cast<uint32_t>(static_cast<float>(values[i])) & 0x7fffffff);
+    }
+  }
+  if (element % program::kScaleElements != 0) scales.push_back(static_cast<uint8_t>(largest >> 23));
+  return scales;
+}
+
 // Of a call that the hosts run: "all_reduce_coalesced" is an all_reduce.
 program::Collective host_collective(std::string_view name) {
   if (name.starts_with("recv")) return program::Collective::kReceive;
@@ -261,19 +291,41 @@ program::Collective host_collective(std::string_view name) {
 
 }  // namespace
 
+void ProcessGroupNetsum::write_times(const std::string& path) {
+  times_ = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+}
+
+// Under `netsum emulate`, ghosts may follow how long this rank computes: it tells when it submits each operation of the job.
+void ProcessGroupNetsum::note_time() {
+  if (!has_ghosts() || times_ < 0) return;
+  const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                          std::chrono::steady_clock::now().time_since_epoch())
+                          .count();
+  static_cast<void>(pwrite(times_, &now, sizeof now, static_cast<off_t>(sizeof now * noted_++)));
+}
+
 void ProcessGroupNetsum::record(CollectiveWork& work, program::Collective collective,
                                 std::span<const TensorView> tensors, const ReduceOptions& options, int root) {
+  note_time();
   if (!RecordedCall::is_on()) return;
   program::Operation operation = recorded_operation(collective, tensors, &TensorView::count);
   operation.type = options.type;
   operation.op = options.op;
   operation.tag = options.tag;
   operation.root = root;
-  work.recorded().submit(recorded_, std::move(operation));
+  // Of a device, the data may still be on its way.
+  const bool has_scales = is_floating(options.type) &&
+                          (options.op == ReduceOp::kSum || options.op == ReduceOp::kAvg) &&
+                          !work.buffers().device();
+  if (has_scales)
+    work.recorded().submit(recorded_, std::move(operation), [&] { return scales_of(tensors, options.type); });
+  else
+    work.recorded().submit(recorded_, std::move(operation));
 }
 
 void ProcessGroupNetsum::record(CollectiveWork& work, program::Collective collective,
                                 std::span<const BufferView> tensors, uint32_t tag, int root) {
+  note_time();
   if (!RecordedCall::is_on()) return;
   program::Operation operation = recorded_operation(collective, tensors, &BufferView::bytes);
   operation.type = DataType::kByte;

@@ -72,6 +72,8 @@ class ProcessGroupNetsum : public c10d::Backend {
   // ranks hold on average: sums are multiplied, and the parts of ghosts are copies of this rank's. What would need the data
   // or the hosts of a ghost is refused. To be called before the first operation.
   void set_real_ranks(int real) { real_ranks_ = real; }
+  // Of the group of all ranks: a file to which it writes when it submits each operation.
+  void write_times(const std::string& path);
   bool has_ghosts() const { return real_ranks_ < getSize(); }
 
   // Null after shutdown(), and if all operations use the hosts.
@@ -257,6 +259,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   c10::intrusive_ptr<CollectiveWork> begin(const Call& call, Buffers buffers, std::vector<Tensors> results,
                                            const Tensors& profiled, const NetworkReduction& reduction = {});
   // Before an operation of `work` is submitted.
+  void note_time();
   void record(CollectiveWork& work, program::Collective collective, std::span<const TensorView> tensors,
               const ReduceOptions& options, int root = -1);
   void record(CollectiveWork& work, program::Collective collective, std::span<const BufferView> tensors,
@@ -323,6 +326,10 @@ class ProcessGroupNetsum : public c10d::Backend {
   std::set<std::string> told_;            // calls and reasons of note_host_call()
   std::map<std::string, LanePtr> lanes_;  // by device
   bool shut_down_ = false;
+
+  // Of write_times(): a file for the life of the process, and the operations that are in it. Calls submit one by one.
+  int times_ = -1;
+  uint64_t noted_ = 0;
 };
 
 }  // namespace netsum::torch_backend

@@ -140,6 +140,7 @@ struct StepEnd {
 struct Running {
   std::mutex mutex;
   uint64_t generation = 0;
+  std::atomic<bool> with_scales = false;
   std::vector<std::shared_ptr<ThreadLog>> logs;
   std::vector<StepEnd> ends;  // The first one is the begin of the recording.
 };
@@ -374,7 +375,8 @@ const std::shared_ptr<ThreadLog>& ThreadLog::own() {
   return log;
 }
 
-void RecordedCall::submit(const std::shared_ptr<const RecordedGroup>& group, program::Operation operation) {
+void RecordedCall::submit(const std::shared_ptr<const RecordedGroup>& group, program::Operation operation,
+                          const std::function<std::vector<uint8_t>()>& scales) {
   const std::shared_ptr<ThreadLog>& log = ThreadLog::own();
   if (!log || (log_ && log_ != log)) return;
   int task = torch::autograd::get_current_graph_task_id();
@@ -383,6 +385,7 @@ void RecordedCall::submit(const std::shared_ptr<const RecordedGroup>& group, pro
     watch_end_of_backward(task);
   }
   if (task == kNoTask) task = log->inherited_task;
+  if (scales && running().with_scales.load(std::memory_order_relaxed)) operation.scales = scales();
   int64_t now = 0;
   RecordedOperation& added = log->operations.add([&](RecordedOperation& item) {
     item.what = std::move(operation);
@@ -447,12 +450,13 @@ RecordedCall::Wait::~Wait() {
             .count = call_.count_});
 }
 
-void start_recording() {
+void start_recording(bool with_scales) {
   static uint64_t generations = 0;
   Running& state = running();
   const std::lock_guard lock(state.mutex);
   state.logs.clear();
   state.generation = ++generations;
+  state.with_scales.store(with_scales);
   state.ends = {{.ns = now_ns()}};
   RecordedCall::set_generation(state.generation);
 }

@@ -34,8 +34,10 @@ class RecordedCall {
     generation_.store(generation, std::memory_order_release);
   }
 
-  // is_on(), on the thread of the call, just before the operation is submitted.
-  void submit(const std::shared_ptr<const RecordedGroup>& group, program::Operation operation);
+  // is_on(), on the thread of the call, just before the operation is submitted. `scales`: makes its scales, if they are recorded,
+  // which counts as computing; null: it has none.
+  void submit(const std::shared_ptr<const RecordedGroup>& group, program::Operation operation,
+              const std::function<std::vector<uint8_t>()>& scales = nullptr);
   // Without an error, before another thread can see that.
   void done() noexcept;
   // Somebody may wait for the call's future, which nothing but the end of the backward pass shows.
@@ -64,8 +66,8 @@ class RecordedCall {
   size_t count_ = 0;
 };
 
-// Records this process from start() to stop(). One at a time.
-void start_recording();
+// Records this process from start() to stop(). One at a time. `with_scales`: also those of sums of floats in host memory.
+void start_recording(bool with_scales);
 // A step ends, and the next one begins.
 void end_recorded_step();
 // Ends the recording and writes the program to `path`, which appears when it is whole. `without_network`: operations count as done

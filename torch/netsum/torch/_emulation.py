@@ -58,7 +58,7 @@ def make_group(emulation, store, rank, size, timeout, ranks=None):
     if options:
         options.rank, options.world_size = rank, size
         options.job, options.token, options.timeout = job, emulation.token, timeout
-    return _rendezvous.interruptible(
+    group = _rendezvous.interruptible(
         _C.ProcessGroupNetsum,
         rank=rank,
         size=size,
@@ -68,3 +68,6 @@ def make_group(emulation, store, rank, size, timeout, ranks=None):
         store=store,
         real_ranks=sum(r < emulation.real for r in ranks) if ranks else emulation.real,
     )
+    if not ranks and _settings.emulation_times():
+        group.write_times(_settings.emulation_times())
+    return group

@@ -35,6 +35,16 @@ def record_path(environ=os.environ):
     return environ.get("NETSUM_RECORD", "")
 
 
+def emulation_times(environ=os.environ):
+    """Returns the file to which this rank writes when it submits operations, or "" if no ghost follows it."""
+    return environ.get("NETSUM_EMULATION_TIMES", "")
+
+
+def records_scales(environ=os.environ):
+    """Returns whether NETSUM_RECORD also records the scales of sums of floats."""
+    return environ.get("NETSUM_RECORD_SCALES", "0") not in ("", "0")
+
+
 @dataclasses.dataclass(frozen=True)
 class Emulation:
     """The job of `netsum emulate` that this process is a real rank of."""
