@@ -292,24 +292,48 @@ def run_section(section, options, seconds):
     return found
 
 
+def check(parser, options):
+    """What would otherwise be found when all has been measured."""
+    if not options.seconds > 0:
+        parser.error("--seconds must be positive")
+    for section in options.only or ():
+        if section not in SECTIONS:
+            parser.error(f"--only: there is no section {section!r}; choose from: {'; '.join(SECTIONS)}")
+    if options.out:
+        try:
+            options.out.touch()
+        except OSError as error:
+            parser.error(f"--out: {error}")
+
+
+def type_of_accelerator(torch):
+    """Of the devices that are there; None if none are."""
+    return torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", help="its type; default: that of torch.accelerator")
     parser.add_argument("--out", type=pathlib.Path, help="file for the figures (default: standard output)")
     parser.add_argument("--seconds", type=float, default=280, help="for all sections together (default %(default)s)")
-    parser.add_argument("--only", choices=list(SECTIONS), action="append", help="this section; may be repeated")
+    names = "; ".join(SECTIONS).replace("%", "%%")
+    parser.add_argument("--only", metavar="SECTION", action="append", help=f"may be repeated; one of: {names}")
     for name, kind in (("section", str), ("rank", int), ("port", int)):  # of a rank
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.section:
         return run_rank(options)
+    check(parser, options)
     import torch
 
     if options.device is None:
-        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        if found is None:
+        options.device = type_of_accelerator(torch)
+        if options.device is None:
             parser.error("torch.accelerator has no device here: name the tests' one by --device mock")
-        options.device = found.type
+    elif options.device != "mock" and options.device != type_of_accelerator(torch):
+        parser.error(
+            f"--device: torch.accelerator has no {options.device!r} here; it is a type without a number, such as cuda"
+        )
     figures = {"device": options.device, "torch": torch.__version__, "cuda": torch.version.cuda, "ranks": RANKS}
     if options.device == "cuda":
         figures["name"] = torch.cuda.get_device_name(0)

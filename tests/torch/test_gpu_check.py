@@ -24,3 +24,20 @@ def test_a_part_of_it(tmp_path, collectives):
         assert figures["measured"]["collectives"]["compared"] == 5 * 2 * 8
     assert figures["measured"]["sparse and compressed"]["compared"] == 4
     assert "not measured: rates: Gloo: Gloo takes no tensors of mock" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--out", "missing/gpu.json"], "missing/gpu.json"),
+        (["--seconds", "-1"], "must be positive"),
+        (["--only", "rates"], "there is no section 'rates'; choose from: collectives; "),
+        (["--device", "cuda:1"], "a type without a number"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(options, words, tmp_path):
+    command = [sys.executable, SCRIPT, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
