@@ -15,6 +15,7 @@ import ranks
 import torch.distributed as dist
 from netsum.torch import _C, _rendezvous
 from ranks import WORLD_SIZE
+from torch.nn.parallel import DistributedDataParallel
 
 import torch
 
@@ -188,6 +189,43 @@ def test_wait_with_its_own_timeout():
         return tensor[0].item()
 
     assert ranks.run(on_rank, world_size=2) == [2.0, 2.0]
+
+
+HOOKS = {
+    "ddp": lambda _: (None, netsum.torch.ddp_hook),
+    "sparse": lambda _: (None, netsum.torch.sparse_ddp_hook),
+    "priority": lambda model: (netsum.torch.Priorities(model), netsum.torch.priority_hook),
+    "compression": lambda model: (netsum.torch.Compression(model, "bf16"), netsum.torch.compression_hook),
+}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_futures_of_hooks_have_the_errors_of_other_calls(name):
+    def on_rank(rank):
+        model = DistributedDataParallel(torch.nn.Linear(50, 50))
+        state, hook = HOOKS[name](model)
+        futures = []
+
+        def keeping(state, bucket):
+            futures.append(hook(state, bucket))
+            if len(futures) == 3:
+                ranks.meet()  # rank 1 is lost when the sum has begun
+            return futures[-1]
+
+        model.register_comm_hook(state, keeping)
+        for _ in range(2):  # in the second one, DDP makes other buckets
+            model(torch.ones(2, 50)).sum().backward()
+        if rank == 1:
+            ranks.meet()
+            os._exit(3)
+        with pytest.raises(dist.DistBackendError, match="peer_lost"):
+            model(torch.ones(2, 50)).sum().backward()
+        with pytest.raises(netsum.torch.Error) as caught:
+            futures[-1].wait()
+        return caught.value.code, caught.value.rank
+
+    outcomes = ranks.run_all_outcomes(on_rank, world_size=2, timeout_s=LONG_TIMEOUT_S)
+    assert outcomes[0].value == ("peer_lost", 1), outcomes[0]
 
 
 def test_after_an_error_everything_raises_it_at_once():

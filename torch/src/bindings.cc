@@ -5,6 +5,7 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <torch/csrc/jit/python/pybind_utils.h>
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include "torch/src/compressed_buckets.h"
 #include "torch/src/compression.h"
 #include "torch/src/error.h"
+#include "torch/src/future.h"
 #include "torch/src/host_exchange.h"
 #include "torch/src/own_keys_store.h"
 #include "torch/src/process_group.h"
@@ -448,6 +450,21 @@ void bind_process_group(py::module_& module) {
       .def("describe", &describe, py::call_guard<py::gil_scoped_release>());
 }
 
+void bind_futures(py::module_& module) {
+  using PythonFuture = torch::jit::PythonFutureWrapper;
+  module.def(
+      "when_all_end",
+      [](const std::vector<std::shared_ptr<PythonFuture>>& given, const at::Tensor& tensor) {
+        std::vector<FuturePtr> futures;
+        for (const auto& one : given) futures.push_back(one->fut);
+        auto value = torch::jit::toIValue(py::cast(tensor), c10::PyObjectType::get());
+        const py::gil_scoped_release unlocked;
+        return std::make_shared<PythonFuture>(when_all_end(futures, std::move(value), tensor));
+      },
+      py::arg("futures"), py::arg("tensor"),
+      "A future of the tensor: when all of these have ended, or with what went wrong.");
+}
+
 }  // namespace
 }  // namespace netsum::torch_backend
 
@@ -463,6 +480,7 @@ PYBIND11_MODULE(_C, module) {
   tb::bind_regroup(module);
   tb::bind_store(module);
   tb::bind_process_group(module);
+  tb::bind_futures(module);
   tb::bind_compression(module);
   tb::bind_compression_control(module);
   tb::bind_training_pass(module);

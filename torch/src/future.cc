@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <mutex>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -83,6 +84,16 @@ std::function<void()> end(const FuturePtr& future, c10::IValue value,
   };
 }
 
+void add_storages(const at::Tensor& tensor, std::vector<Future::WeakStorage>* storages) {
+  const auto add = [storages](const at::Tensor& part) {
+    storages->push_back(part.storage().getWeakStorageImpl());
+  };
+  if (!tensor.is_sparse()) return add(tensor);
+  const at::SparseTensorImpl* const parts = at::sparse::get_sparse_impl(tensor);
+  add(parts->indices());
+  add(parts->values());
+}
+
 }  // namespace
 
 FuturePtr new_future(const TensorLists& results, const std::optional<c10::Device>& device) {
@@ -95,22 +106,9 @@ FuturePtr new_future(const TensorLists& results, const std::optional<c10::Device
 
 std::function<void()> complete(const FuturePtr& future, const TensorLists& results, const Arrival& arrival) {
   std::vector<Future::WeakStorage> storages;
-  if (arrival.lane()) {
-    const auto add = [&storages](const at::Tensor& part) {
-      storages.push_back(part.storage().getWeakStorageImpl());
-    };
-    for (const auto& list : results) {
-      for (const at::Tensor& tensor : list) {
-        if (!tensor.is_sparse()) {
-          add(tensor);
-          continue;
-        }
-        const at::SparseTensorImpl* const parts = at::sparse::get_sparse_impl(tensor);
-        add(parts->indices());
-        add(parts->values());
-      }
-    }
-  }
+  if (arrival.lane())
+    for (const auto& list : results)
+      for (const at::Tensor& tensor : list) add_storages(tensor, &storages);
   c10::IValue value = results.size() > 1
                           ? c10::IValue(results)
                           : c10::IValue(results.empty() ? std::vector<at::Tensor>() : results.front());
@@ -119,6 +117,20 @@ std::function<void()> complete(const FuturePtr& future, const TensorLists& resul
 
 std::function<void()> fail(const FuturePtr& future, std::exception_ptr error) {
   return end(future, {}, {}, {}, std::move(error));
+}
+
+FuturePtr when_all_end(const std::vector<FuturePtr>& futures, c10::IValue value, const at::Tensor& tensor) {
+  c10::List<FuturePtr> list(c10::FutureType::create(c10::AnyType::get()));
+  for (const FuturePtr& future : futures) list.push_back(future);
+  const auto type = c10::PyObjectType::get();
+  return c10::collectAll(list)->then(
+      [value = std::move(value), tensor](Future& all) {
+        if (all.hasError()) std::rethrow_exception(all.exception_ptr());
+        std::vector<Future::WeakStorage> storages;
+        add_storages(tensor, &storages);
+        return std::tuple(value, std::move(storages));
+      },
+      type);
 }
 
 }  // namespace netsum::torch_backend

@@ -28,6 +28,10 @@ FuturePtr new_future(const TensorLists& results, const std::optional<c10::Device
 std::function<void()> complete(const FuturePtr& future, const TensorLists& results, const Arrival& arrival);
 std::function<void()> fail(const FuturePtr& future, std::exception_ptr error);
 
+// A future of `value`, an object of Python that is `tensor`: when all of `futures` have ended, or with the first error, whose type stays.
+// Of a hook in Python, DDP takes only such a value.
+FuturePtr when_all_end(const std::vector<FuturePtr>& futures, c10::IValue value, const at::Tensor& tensor);
+
 }  // namespace netsum::torch_backend
 
 #endif  // NETSUM_TORCH_SRC_FUTURE_H_

@@ -219,7 +219,7 @@ def compression_hook(state, bucket):
     `state` is a Compression. Returns a future of the bucket's buffer.
     """
     # Of a hook in Python, DDP takes only a future whose value is an object of Python.
-    return state._reduce(bucket).then(lambda done: done.value())
+    return _C.when_all_end([state._reduce(bucket)], bucket.buffer())
 
 
 def compress(model, method, **settings):

@@ -1,7 +1,8 @@
 """What the communication hooks have in common: averages of a bucket's tensors, and the future that DDP waits for."""
 
 import torch.distributed as dist
-from torch.futures import collect_all
+
+from netsum.torch import _C
 
 AVG = dist.ReduceOp.AVG
 
@@ -21,11 +22,5 @@ def coalesced_options_of(operator=AVG):
 
 
 def future_of(works, bucket):
-    """Returns a future of the bucket's buffer: when all works have ended, or with what went wrong."""
-
-    def end(done):
-        for one in done.value():
-            one.value()  # raises what went wrong
-        return bucket.buffer()
-
-    return collect_all([work.get_future() for work in works]).then(end)
+    """Returns a future of the bucket's buffer: when all works have ended, or with what went wrong, such as a netsum.torch.Error."""
+    return _C.when_all_end([work.get_future() for work in works], bucket.buffer())
