@@ -1,7 +1,9 @@
 """Calls with tensors of an accelerator besides those of test_accelerator.py: sparse tensors, what is refused, bad input."""
 
+import datetime
 import logging
 import os
+import time
 
 import accelerator
 import netsum.torch
@@ -200,6 +202,37 @@ def test_input_that_is_freed_after_the_call():
             check(whole[40_000:], index + 1, "of rank 1")
 
     run(on_rank, env=delays(2000))
+
+
+def test_calls_end_while_another_frees_staging_memory():
+    """Unpinning may wait for the device: who gives memory back does not wait for it."""
+
+    def on_rank(rank):
+        extension = accelerator.load()
+        first, *others = (torch.full((kib << 8,), float(rank), device=DEVICE) for kib in (256, 64, 64, 768))
+        dist.all_reduce(first)
+        if rank == 0:
+            extension.hold_unpinning(True)
+            works = [dist.all_reduce(tensor, async_op=True) for tensor in others]
+            deadline = time.monotonic() + ranks.DEADLINE_S / 2
+            while extension.waiting_to_unpin() == 0:  # the last call frees the first one's memory
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+        ranks.meet()
+        if rank == 1:
+            works = [dist.all_reduce(tensor, async_op=True) for tensor in others]
+        try:
+            for work in works[:2]:
+                work.wait(datetime.timedelta(seconds=20))
+            held = extension.waiting_to_unpin()
+        finally:
+            extension.hold_unpinning(False)
+        works[2].wait()
+        for tensor in others:
+            check(tensor, 1, "summed")
+        return held
+
+    assert run(on_rank, env=delays(0, NETSUM_STAGING_MIB="1"))[0] == 1
 
 
 @pytest.mark.parametrize("call", ["broadcast", "sparse", "compressed"])

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <thread>
@@ -40,6 +41,16 @@ Status check(const Patience& patience, const std::string& what) {
 
 bool have_passed(const std::vector<EventPtr>& events) {
   return std::all_of(events.begin(), events.end(), [](const EventPtr& event) { return event->query(); });
+}
+
+// PyTorch 2.11 cannot tell: the device then fails what the call does.
+template <typename Guard>
+bool is_captured(const Guard& guard, const c10::Stream& stream) {
+  if constexpr (requires { guard.isStreamCapturing(stream); }) {
+    return guard.isStreamCapturing(stream);
+  } else {
+    return false;
+  }
 }
 
 }  // namespace
@@ -111,18 +122,39 @@ at::Tensor StagingPool::find(size_t bytes) {
   return memory;
 }
 
+// With the lock. Free blocks without which `bytes` fit, as far as there are any. They count until they are freed.
+std::vector<StagingPool::Free> StagingPool::take_surplus(size_t bytes) {
+  size_t surplus = 0;
+  const auto begin = std::stable_partition(free_.begin(), free_.end(), [&](const Free& one) {
+    if (total_ + bytes <= limit_ + surplus || !have_passed(one.events)) return true;
+    surplus += one.memory.nbytes();
+    return false;
+  });
+  std::vector<Free> taken(std::make_move_iterator(begin), std::make_move_iterator(free_.end()));
+  free_.erase(begin, free_.end());
+  return taken;
+}
+
+// Without the lock: unpinning may wait for the device, and calls that end give memory back meanwhile.
+void StagingPool::free(std::vector<Free> blocks, std::unique_lock<std::mutex>* lock) {
+  size_t bytes = 0;
+  for (const Free& one : blocks) bytes += one.memory.nbytes();
+  lock->unlock();
+  blocks.clear();
+  lock->lock();
+  total_ -= bytes;
+  given_back_.notify_all();
+}
+
 Status StagingPool::take(size_t bytes, const Patience& patience, std::shared_ptr<Block>* block) {
   const size_t size = block_size(bytes);
   at::Tensor memory;
   std::unique_lock lock(mutex_);
   while (!(memory = find(size)).defined()) {
     // Frees what is not wanted, and waits for what is not yet free.
-    if (total_ + size > limit_) {
-      std::erase_if(free_, [&](const Free& one) {
-        if (total_ + size <= limit_ || !have_passed(one.events)) return false;
-        total_ -= one.memory.nbytes();
-        return true;
-      });
+    if (auto surplus = take_surplus(size); !surplus.empty()) {
+      free(std::move(surplus), &lock);
+      continue;
     }
     if (total_ + size <= limit_ || total_ == 0) {
       total_ += size;
@@ -162,6 +194,13 @@ Lane::Lane(const c10::Device& of, const Limits& limits, std::shared_ptr<std::ato
       pool(std::make_shared<StagingPool>(limits.pool, pageable)),
       gradients(std::make_shared<StagingPool>(std::numeric_limits<size_t>::max(), pageable)),
       segment(limits.segment) {}
+
+Status check_not_captured(const Lane& lane) {
+  if (!is_captured(lane.guard, lane.guard.getStream(lane.device))) return {};
+  return {ErrorCode::kUnsupported, "the current stream of " + lane.device.str() +
+                                       " is being captured into a graph, which cannot have what the "
+                                       "network does: leave the call out of the capture"};
+}
 
 void Arrival::block_current_stream() const {
   if (event_) event_->block(lane_->guard.getStream(lane_->device));

@@ -86,6 +86,8 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
 
   void give_back(at::Tensor memory, std::vector<EventPtr> events);
   at::Tensor find(size_t bytes);
+  std::vector<Free> take_surplus(size_t bytes);
+  void free(std::vector<Free> blocks, std::unique_lock<std::mutex>* lock);
   at::Tensor allocate(size_t bytes);
 
   const size_t limit_;
@@ -116,6 +118,9 @@ struct Lane {
   const size_t segment;  // Limits
 };
 using LanePtr = std::shared_ptr<Lane>;
+
+// kUnsupported: the current stream of the device is being captured.
+Status check_not_captured(const Lane& lane);
 
 // Results on the device, which are there after an event.
 class Arrival {

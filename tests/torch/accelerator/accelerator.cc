@@ -3,6 +3,7 @@
 // Operations that training needs often run in the streams; all others run on copies in the host's memory
 // (at::native::cpu_fallback), and wait for the stream. What forgets to wait for a stream reads or writes other values than a
 // correct program, and a host that uses an address of the device ends with a segmentation fault.
+#include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -27,6 +28,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "tests/torch/accelerator/device.h"
@@ -241,6 +243,68 @@ Tensor& div(Tensor& self, const Tensor& other) {
   return update(self, other, [](Tensor& to, const Tensor& from) { to.div_(from); });
 }
 
+// Those of the encodings of compressed gradients.
+Tensor like(const Tensor& self, at::IntArrayRef size, at::ScalarType type) {
+  return at::empty(size, self.options().dtype(type));
+}
+
+Tensor& arange(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, Tensor& out) {
+  const c10::OptionalDeviceGuard on(out.device());
+  const auto options = out.options().device(c10::kCPU);
+  const int64_t count = at::arange(start, end, step, options).numel();
+  out.resize_({count});
+  enqueue(stream_of(out),
+          [=, out = seen(out)]() mutable { out.copy_(at::arange(start, end, step, options)); });
+  return out;
+}
+
+std::tuple<Tensor, Tensor> topk(const Tensor& self, c10::SymInt k, int64_t dim, bool largest, bool sorted) {
+  const c10::OptionalDeviceGuard on(self.device());
+  const int64_t count = k.guard_int(__FILE__, __LINE__);
+  const Tensor values = like(self, {count}, self.scalar_type()), indices = like(self, {count}, at::kLong);
+  enqueue(stream_of(self), [=, self = seen(self), values = seen(values), indices = seen(indices)]() mutable {
+    at::topk_out(values, indices, self, count, dim, largest, sorted);
+  });
+  return {values, indices};
+}
+
+Tensor gather(const Tensor& self, int64_t dim, const Tensor& index, bool) {
+  const c10::OptionalDeviceGuard on(self.device());
+  const Tensor result = like(self, index.sizes(), self.scalar_type());
+  enqueue(stream_of(self), [dim, self = seen(self), index = seen(index), result = seen(result)]() mutable {
+    at::gather_out(result, self, dim, index);
+  });
+  return result;
+}
+
+Tensor eq(const Tensor& self, const at::Scalar& other) {
+  const c10::OptionalDeviceGuard on(self.device());
+  const Tensor result = like(self, self.sizes(), at::kBool);
+  enqueue(stream_of(self),
+          [other, self = seen(self), result = seen(result)]() mutable { at::eq_out(result, self, other); });
+  return result;
+}
+
+Tensor& bitwise_and(Tensor& self, const at::Scalar& other) {
+  const c10::OptionalDeviceGuard on(self.device());
+  enqueue(stream_of(self), [self = seen(self), other]() mutable { self.bitwise_and_(other); });
+  return self;
+}
+
+Tensor& mul_scalar(Tensor& self, const at::Scalar& other) {
+  const c10::OptionalDeviceGuard on(self.device());
+  enqueue(stream_of(self), [self = seen(self), other]() mutable { self.mul_(other); });
+  return self;
+}
+
+Tensor& scatter(Tensor& self, int64_t dim, const Tensor& index, const Tensor& from) {
+  const c10::OptionalDeviceGuard on(self.device());
+  enqueue(stream_of(self), [dim, self = seen(self), index = seen(index), from = seen(from)]() mutable {
+    self.scatter_(dim, index, from);
+  });
+  return self;
+}
+
 void record(Tensor& self, Stream stream) {
   record_stream(self.storage().data_ptr(), stream);
 }
@@ -266,6 +330,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("add_.Tensor", &add);
   m.impl("mul_.Tensor", &mul);
   m.impl("div_.Tensor", &div);
+  m.impl("mul_.Scalar", &mul_scalar);
+  m.impl("bitwise_and_.Scalar", &bitwise_and);
+  m.impl("arange.start_out", &arange);
+  m.impl("topk", &topk);
+  m.impl("gather", &gather);
+  m.impl("eq.Scalar", &eq);
+  m.impl("scatter_.src", &scatter);
   m.impl("record_stream", &record);
 }
 
@@ -305,9 +376,12 @@ PYBIND11_MODULE(netsum_test_accelerator, module) {
   });
   module.def("set_copy_rate", &ta::set_copy_rate);
   module.def("allocated", &ta::allocated);
+  module.def("copied_bytes", &ta::copied_bytes);
   module.def("set_capturing", &ta::set_capturing);
   // The current stream stays where it is, until all are let go.
   module.def("hold",
              [] { ta::enqueue(ta::current_stream(ta::current_device()), [] { ta::wait_until_let_go(); }); });
   module.def("let_go", &ta::let_go);
+  module.def("hold_unpinning", &ta::hold_unpinning);
+  module.def("waiting_to_unpin", &ta::waiting_to_unpin);
 }

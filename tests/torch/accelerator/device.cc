@@ -79,6 +79,7 @@ struct Device {
   static uint64_t seed() { return static_cast<uint64_t>(setting("NETSUM_ACCELERATOR_SEED", 1)); }
   const int64_t delay_us = setting("NETSUM_ACCELERATOR_DELAY_US", 0);
   int64_t bytes_per_s = setting("NETSUM_ACCELERATOR_BYTES_PER_S", 0);
+  std::pair<size_t, size_t> copied;  // bytes to the host, and from it
   // When the last copy of each device and direction ends: streams share the bus.
   std::map<std::pair<c10::DeviceIndex, Direction>, std::chrono::steady_clock::time_point> bus_until;
 
@@ -228,6 +229,7 @@ void enqueue(const c10::Stream& stream, std::function<void()> task, Direction di
   Device& used = device();
   const std::lock_guard lock(used.mutex);
   if (direction != Direction::kNone) used.streams[key(stream)].last = direction;
+  (direction == Direction::kToHost ? used.copied.first : used.copied.second) += copied;
   push(used, stream, {.run = std::move(task), .delayed = true, .copied = copied, .direction = direction});
 }
 
@@ -314,6 +316,12 @@ void set_copy_rate(int64_t bytes_per_s) {
   used.bytes_per_s = bytes_per_s;
 }
 
+std::pair<size_t, size_t> copied_bytes() {
+  Device& used = device();
+  const std::lock_guard lock(used.mutex);
+  return used.copied;
+}
+
 void set_capturing(bool capturing) {
   g_capturing = capturing;
 }
@@ -394,8 +402,15 @@ std::map<const std::byte*, size_t>& pinned_blocks() {
   return *blocks;
 }
 
+std::condition_variable g_unpinning;
+bool g_unpinning_held = false;
+int g_waiting_to_unpin = 0;
+
 void release_pinned(void* address) {
-  const std::lock_guard lock(g_pinned_mutex);
+  std::unique_lock lock(g_pinned_mutex);
+  ++g_waiting_to_unpin;
+  g_unpinning.wait(lock, [] { return !g_unpinning_held; });
+  --g_waiting_to_unpin;
   pinned_blocks().erase(static_cast<const std::byte*>(address));
   std::free(address);  // NOLINT(cppcoreguidelines-no-malloc)
 }
@@ -460,6 +475,17 @@ void record_stream(const c10::DataPtr& memory, const c10::Stream& stream) {
 at::HostAllocator* pinned_allocator() {
   static auto* const only = new PinnedAllocator;
   return only;
+}
+
+void hold_unpinning(bool held) {
+  const std::lock_guard lock(g_pinned_mutex);
+  g_unpinning_held = held;
+  g_unpinning.notify_all();
+}
+
+int waiting_to_unpin() {
+  const std::lock_guard lock(g_pinned_mutex);
+  return g_waiting_to_unpin;
 }
 
 bool is_pinned(const void* address) {

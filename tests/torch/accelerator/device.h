@@ -62,6 +62,8 @@ void wait_until_let_go();
 void let_go();
 // Of copies from the host, and of those to it; 0: as fast as they are.
 void set_copy_rate(int64_t bytes_per_s);
+// To the host, and from it, so far.
+std::pair<size_t, size_t> copied_bytes();
 void set_capturing(bool capturing);
 bool is_capturing();
 
@@ -83,6 +85,9 @@ void record_stream(const c10::DataPtr& memory, const c10::Stream& stream);
 std::pair<size_t, size_t> allocated();
 
 at::HostAllocator* pinned_allocator();
+// While it is held, who frees pinned memory waits.
+void hold_unpinning(bool held);
+int waiting_to_unpin();
 bool is_pinned(const void* address);
 
 }  // namespace netsum::test_accelerator
