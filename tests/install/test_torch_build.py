@@ -18,6 +18,7 @@ LIMIT_S = 120
 PROJECT = """
 cmake_minimum_required(VERSION 3.25)
 project(netsum CXX)
+set(CMAKE_CXX_STANDARD 20)
 add_library(netsum INTERFACE)
 include({source}/cmake/NetsumTargets.cmake)
 add_subdirectory({source}/torch torch)
