@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "torch/src/device_bucket.h"
 #include "torch/src/python_compressor.h"
 
 namespace netsum::torch_backend {
@@ -113,7 +114,7 @@ void BucketPlan::lay_out() {
 }
 
 BucketPlan::Works BucketPlan::start(ProcessGroupNetsum& group, const Tensors& gradients, TrainingPass& pass,
-                                    BucketStats& stats) {
+                                    BucketStats& stats, DeviceBucket* device) {
   const at::NoGradGuard no_grad;
   TORCH_CHECK_VALUE(gradients.size() == items_.size(), "a bucket of ", items_.size(), " tensors has ",
                     gradients.size(), " gradients");
@@ -124,7 +125,7 @@ BucketPlan::Works BucketPlan::start(ProcessGroupNetsum& group, const Tensors& gr
     tag_ = joined_tag(tag_, item.tensor ? item.tensor->get().tag() : static_cast<uint32_t>(item.id));
   }
   try {
-    compress(group, gradients, stats);
+    compress(group, gradients, stats, device);
     return start_operations(group, gradients);
   } catch (...) {
     pass.fail();
@@ -132,11 +133,16 @@ BucketPlan::Works BucketPlan::start(ProcessGroupNetsum& group, const Tensors& gr
   }
 }
 
-void BucketPlan::compress(ProcessGroupNetsum& group, const Tensors& gradients, BucketStats& stats) {
+void BucketPlan::compress(ProcessGroupNetsum& group, const Tensors& gradients, BucketStats& stats,
+                          DeviceBucket* device) {
   {
     const Timed timed(stats.encode_s);
     for (Part& part : parts_) {
       part.gradient = gradients[part.item];
+      if (!part.gradient.defined()) {
+        if (device->take_payload(part.item, part.payload)) continue;
+        part.gradient = device->gradient(part.item);
+      }
       if (part.values.defined()) part.gradient = part.values.copy_(part.gradient);
       if (part.agreed.numel() > 0) part.tensor->agree(part.gradient, part.agreed);
     }
@@ -144,6 +150,7 @@ void BucketPlan::compress(ProcessGroupNetsum& group, const Tensors& gradients, B
   agree(group);
   const Timed timed(stats.encode_s);
   for (Part& part : parts_) {
+    if (!part.gradient.defined()) continue;
     part.tensor->compress(part.gradient, part.agreed, part.payload, part.side);
     part.gradient.reset();
   }
@@ -193,11 +200,16 @@ BucketPlan::Works BucketPlan::start_operations(ProcessGroupNetsum& group, const 
   return works;
 }
 
-void BucketPlan::finish(const Tensors& gradients, BucketStats& stats) {
+void BucketPlan::finish(const Tensors& gradients, BucketStats& stats, DeviceBucket* device) {
   const at::NoGradGuard no_grad;
   const Timed timed(stats.decode_s);
   if (gathered_) gathered_->arrived();
-  for (const Part& part : parts_) decompress(part, gradients[part.item]);
+  for (const Part& part : parts_) {
+    if (const at::Tensor& gradient = gradients[part.item]; gradient.defined())
+      decompress(part, gradient);
+    else
+      device->give_mean(part.item, part.payload);
+  }
 }
 
 void BucketPlan::decompress(const Part& part, const at::Tensor& gradient) {

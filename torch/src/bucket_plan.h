@@ -21,6 +21,8 @@
 
 namespace netsum::torch_backend {
 
+class DeviceBucket;
+
 // Of all buckets of a model, since the start. Seconds are processor time: of the threads of backward passes, and of the threads
 // that end reductions.
 struct BucketStats {
@@ -70,10 +72,11 @@ class BucketPlan {
   BucketPlan(std::vector<Item> items, at::ScalarType type, int ranks);
 
   // Compresses the gradients, which are flat, one for each item, and starts the operations. Waits for what the ranks must agree on
-  // before they compress. `pass` has begun, and fails if this throws.
-  Works start(ProcessGroupNetsum& group, const Tensors& gradients, TrainingPass& pass, BucketStats& stats);
-  // When they have all ended: writes the averages to the same gradients.
-  void finish(const Tensors& gradients, BucketStats& stats);
+  // before they compress. `pass` has begun, and fails if this throws. `device` has the payloads of gradients that are undefined.
+  Works start(ProcessGroupNetsum& group, const Tensors& gradients, TrainingPass& pass, BucketStats& stats,
+              DeviceBucket* device = nullptr);
+  // When they have all ended: writes the averages to the same gradients, or gives them to `device`.
+  void finish(const Tensors& gradients, BucketStats& stats, DeviceBucket* device = nullptr);
 
   // Bytes of payloads and gradients that have gone over this rank's link in the step that has ended, in the direction of more: what
   // it sends, but of gathered payloads what it receives.
@@ -91,7 +94,8 @@ class BucketPlan {
   };
 
   void lay_out();
-  void compress(ProcessGroupNetsum& group, const Tensors& gradients, BucketStats& stats);
+  void compress(ProcessGroupNetsum& group, const Tensors& gradients, BucketStats& stats,
+                DeviceBucket* device);
   void agree(ProcessGroupNetsum& group);
   Works start_operations(ProcessGroupNetsum& group, const Tensors& gradients);
   void decompress(const Part& part, const at::Tensor& gradient);

@@ -110,20 +110,14 @@ uint64_t Buffers::total_bytes() const {
   return bytes;
 }
 
-Status Buffers::leave_device(LanePtr lane) {
+void Buffers::leave_device(LanePtr lane) {
   lane_ = std::move(lane);
-  const c10::Stream current = lane_->guard.getStream(*device_);
-  if (lane_->guard.isStreamCapturing(current))
-    return {ErrorCode::kUnsupported, "the current stream of " + device_->str() +
-                                         " is being captured into a graph, which cannot have what the "
-                                         "network does: leave the call out of the capture"};
-  caller_ = current;
-  ready_ = record_event(current);
+  caller_ = lane_->guard.getStream(*device_);
+  ready_ = record_event(*caller_);
   // The copies back are still to come when the caller and this call have let go of the results.
   for (const Item& item : items_)
     if (item.writes && item.tensor.has_storage() && item.tensor.nbytes() > 0)
       lane_->guard.recordDataPtrOnStream(item.tensor.storage().data_ptr(), lane_->out);
-  return {};
 }
 
 size_t Buffers::staged_bytes() const {

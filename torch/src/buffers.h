@@ -75,8 +75,7 @@ class Buffers {
   // The accelerator that the tensors are on, if any.
   std::optional<c10::Device> device() const { return device_; }
   // device(). The input is what is there when all has been done that is in the current stream now. To be called after prepare().
-  // kUnsupported: the stream is being captured.
-  Status leave_device(LanePtr lane);
+  void leave_device(LanePtr lane);
   // device(). Makes the buffers. Waits until the input is there, or the first segment of it.
   Status stage_in(const Patience& patience) { return stage_in(patience, *lane_->pool); }
   // The same in memory of `pool`.

@@ -39,12 +39,11 @@ std::vector<BucketPlan::Item> items_of(const std::vector<PythonItem>& given) {
 
 constexpr const char* kWhat = "compressed gradients";
 
-// The gradients, which are parts of `buffer`, as flat parts of `memory`, whatever their strides.
-std::vector<at::Tensor> flat_gradients(const at::Tensor& buffer, const std::vector<at::Tensor>& gradients,
-                                       const at::Tensor& memory) {
+// The gradients, which are parts of `buffer`, as flat ones, whatever their strides.
+std::vector<at::Tensor> flat_gradients(const at::Tensor& buffer, const std::vector<at::Tensor>& gradients) {
   std::vector<at::Tensor> flat;
   for (const at::Tensor& gradient : gradients)
-    flat.push_back(memory.narrow(0, gradient.storage_offset() - buffer.storage_offset(), gradient.numel()));
+    flat.push_back(buffer.narrow(0, gradient.storage_offset() - buffer.storage_offset(), gradient.numel()));
   return flat;
 }
 
@@ -128,30 +127,40 @@ FuturePtr CompressedBuckets::reduce(const at::Tensor& buffer, const std::vector<
     record->call("handed");
     return future_of({work}, buffer, nullptr, [record] { record->call("done", 0, 0); });
   }
-  const auto staged = stage(buffer);
-  const auto flat = flat_gradients(buffer, gradients, staged ? staged->memory(0) : buffer);
   const std::optional<double> scale_of_loss = scale();
+  const auto follow = [scale_of_loss](const std::vector<BucketPlan::Item>& changed) {
+    for (const BucketPlan::Item& item : changed)
+      if (item.tensor) item.tensor->follow_scale(scale_of_loss);
+  };
+  // Before anything is added to what they keep.
+  if (of_python_.levels.is_none()) follow(items);
+  const auto staged = stage(buffer, gradients, items);
+  const auto flat = staged ? staged->gradients() : flat_gradients(buffer, gradients);
   const auto record = enter(flat, scale_of_loss, &items);
-  for (const BucketPlan::Item& item : items)
-    if (item.tensor) item.tensor->follow_scale(scale_of_loss);
+  follow(items);
   const auto plan = plan_of(items, buffer.scalar_type());
-  const auto works = plan->start(*group_, flat, *pass_, *stats_);
+  const auto works = plan->start(*group_, flat, *pass_, *stats_, staged.get());
   record->call("handed");
-  return future_of(works, buffer, staged, [plan, flat, record, bytes = buffer.nbytes(), stats = stats_] {
-    record->call("summed");
-    plan->finish(flat, *stats);
-    record->call("done", bytes, plan->link_bytes());
-  });
+  return future_of(works, buffer, staged,
+                   [plan, flat, staged, record, bytes = buffer.nbytes(), stats = stats_] {
+                     record->call("summed");
+                     plan->finish(flat, *stats, staged.get());
+                     record->call("done", bytes, plan->link_bytes());
+                   });
 }
 
-// Gradients of an accelerator are compressed on the host, where the memories of their tensors are. Waits for the device here, on the
-// thread of the backward pass: the operations of all buckets keep their order among the group's calls.
-std::shared_ptr<Buffers> CompressedBuckets::stage(const at::Tensor& buffer) {
+// Gradients of an accelerator are compressed there or on the host. Waits for the device here, on the thread of the backward pass: the
+// operations of all buckets keep their order among the group's calls.
+std::shared_ptr<DeviceBucket> CompressedBuckets::stage(const at::Tensor& buffer,
+                                                       const std::vector<at::Tensor>& gradients,
+                                                       const std::vector<BucketPlan::Item>& items) {
   if (!is_accelerator(buffer.device())) return nullptr;
-  const auto staged = std::make_shared<Buffers>();
-  staged->add_in_place(buffer);
+  // "auto" sees gradients before it chooses what they become.
+  const bool whole = !of_python_.levels.is_none();
+  const auto staged = std::make_shared<DeviceBucket>(buffer, gradients, items, group_->getSize(), whole);
   try {
-    group_->stage(kWhat, staged.get());
+    group_->stage(
+        kWhat, buffer.device(), [&] { staged->encode(*pass_); }, &staged->buffers());
   } catch (...) {
     pass_->fail();
     throw;
@@ -191,7 +200,7 @@ std::shared_ptr<CompressedBuckets::Record> CompressedBuckets::enter(const std::v
 
 // A future of `buffer`: when all works have ended and finish() was called, or with what went wrong.
 FuturePtr CompressedBuckets::future_of(const BucketPlan::Works& works, const at::Tensor& buffer,
-                                       std::shared_ptr<Buffers> staged, std::function<void()> finish) {
+                                       std::shared_ptr<DeviceBucket> staged, std::function<void()> finish) {
   c10::List<FuturePtr> futures(c10::FutureType::create(c10::AnyType::get()));
   for (const auto& work : works) futures.push_back(work->getFuture());
   std::vector<c10::Device> devices;
@@ -206,7 +215,7 @@ FuturePtr CompressedBuckets::future_of(const BucketPlan::Works& works, const at:
     try {
       const auto locked = own ? std::unique_lock(own->one_at_a_time) : std::unique_lock<std::mutex>();
       finish();
-      if (staged) ProcessGroupNetsum::return_staged(kWhat, staged.get());
+      if (staged) ProcessGroupNetsum::return_staged(kWhat, &staged->buffers());
     } catch (const py::error_already_set& error) {
       // As of a future's callback that is written in Python.
       fail(std::make_exception_ptr(std::runtime_error(error.what())));
@@ -217,7 +226,8 @@ FuturePtr CompressedBuckets::future_of(const BucketPlan::Works& works, const at:
     }
     pass->ended(true);
     // What waits for the future waits for the copies.
-    const c10::OptionalStreamGuard out_stream(staged ? std::optional(staged->lane()->out) : std::nullopt);
+    const c10::OptionalStreamGuard out_stream(staged ? std::optional(staged->buffers().lane()->out)
+                                                     : std::nullopt);
     try {
       result->markCompleted(buffer);
     } catch (...) {  // the device has failed since
@@ -286,10 +296,18 @@ void bind_compressed_buckets(py::module_& module) {
              return std::make_shared<BucketPlan>(items_of(items), type, ranks);
            }),
            py::arg("items"), py::arg("type"), py::arg("ranks"))
-      .def("start", &BucketPlan::start, py::arg("group"), py::arg("gradients"), py::arg("pass_"),
-           py::arg("stats"), py::call_guard<py::gil_scoped_release>())
-      .def("finish", &BucketPlan::finish, py::arg("gradients"), py::arg("stats"),
-           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "start",
+          [](BucketPlan& plan, ProcessGroupNetsum& group, const BucketPlan::Tensors& gradients,
+             TrainingPass& pass, BucketStats& stats) { return plan.start(group, gradients, pass, stats); },
+          py::arg("group"), py::arg("gradients"), py::arg("pass_"), py::arg("stats"),
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "finish",
+          [](BucketPlan& plan, const BucketPlan::Tensors& gradients, BucketStats& stats) {
+            plan.finish(gradients, stats);
+          },
+          py::arg("gradients"), py::arg("stats"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("link_bytes", &BucketPlan::link_bytes);
   py::class_<CompressedBuckets, std::shared_ptr<CompressedBuckets>>(module, "CompressedBuckets")
       .def(py::init([](const c10::intrusive_ptr<ProcessGroupNetsum>& group,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "torch/src/bucket_plan.h"
+#include "torch/src/device_bucket.h"
 
 namespace netsum::torch_backend {
 
@@ -59,10 +60,11 @@ class CompressedBuckets {
   void begin(const std::vector<BucketPlan::Item>& items);
   std::shared_ptr<Record> enter(const std::vector<at::Tensor>& gradients, std::optional<double> scale,
                                 std::vector<BucketPlan::Item>* items);
-  // `staged`: the buffer's memory of the host; null: it is there itself.
+  // `staged`: null: the buffer is one of the CPU.
   c10::intrusive_ptr<Future> future_of(const BucketPlan::Works& works, const at::Tensor& buffer,
-                                       std::shared_ptr<Buffers> staged, std::function<void()> finish);
-  std::shared_ptr<Buffers> stage(const at::Tensor& buffer);
+                                       std::shared_ptr<DeviceBucket> staged, std::function<void()> finish);
+  std::shared_ptr<DeviceBucket> stage(const at::Tensor& buffer, const std::vector<at::Tensor>& gradients,
+                                      const std::vector<BucketPlan::Item>& items);
   std::shared_ptr<BucketPlan> plan_of(const std::vector<BucketPlan::Item>& items, at::ScalarType type);
   std::optional<double> scale() const;
 

@@ -119,7 +119,8 @@ void bind_compression(py::module_& module) {
                               " rows");
             TORCH_CHECK_VALUE(ranks >= 1 && ranks <= 1 << 16 && rank >= 0 && rank < ranks,
                               "there is no rank ", rank, " of ", ranks);
-            return std::make_shared<Tensor>(handle.compression, id, count, rank, ranks, rows);
+            return std::make_shared<Tensor>(handle.compression, !handle.is_python, id, count, rank, ranks,
+                                            rows);
           },
           py::arg("id"), py::arg("count"), py::arg("rank"), py::arg("ranks"), py::arg("rows") = 1);
   py::class_<Tensor, std::shared_ptr<Tensor>>(module, "CompressedTensor")
@@ -131,6 +132,10 @@ void bind_compression(py::module_& module) {
              return py::make_tuple(type, shape.count, shape.side_values, shape.varies);
            })
       .def_property_readonly("agreed_values", &Tensor::agreed_values)
+      .def_property_readonly(
+          "encoded_on_device",
+          [](const Tensor& tensor) { return tensor.on_device() != Tensor::OnDevice::kNo; },
+          "Whether gradients of an accelerator are encoded there, by DistributedDataParallel's hook.")
       .def_property_readonly("agrees_on_means", &Tensor::agrees_on_means)
       .def("agree", &Tensor::agree, py::arg("gradient"), py::arg("mine"),
            py::call_guard<py::gil_scoped_release>())

@@ -353,21 +353,26 @@ void ProcessGroupNetsum::fill_parts_of_ghosts(CollectiveWork* work,
 
 // --- The begin and the end of calls -------------------------------------------------------------------------------
 
-Status ProcessGroupNetsum::leave_device(Buffers* buffers) {
-  const auto device = buffers->device();
-  if (!device) return {};
+Status ProcessGroupNetsum::lane_of(const c10::Device& device, LanePtr* lane) {
   if (getpid() != process_)
     return {ErrorCode::kAborted, "the group belongs to process " + std::to_string(process_) +
                                      ", from which this one was forked: make a group here"};
+  const std::lock_guard lock(mutex_);
+  LanePtr& found = lanes_[device.str()];
+  if (!found) found = std::make_shared<Lane>(device, staging_limits_);
+  *lane = found;
+  return {};
+}
+
+Status ProcessGroupNetsum::leave_device(Buffers* buffers) {
+  const auto device = buffers->device();
+  if (!device) return {};
   LanePtr lane;
-  {
-    const std::lock_guard lock(mutex_);
-    LanePtr& found = lanes_[device->str()];
-    if (!found) found = std::make_shared<Lane>(*device, staging_limits_);
-    lane = found;
-  }
+  if (Status status = lane_of(*device, &lane); !status.ok()) return status;
   try {
-    return buffers->leave_device(std::move(lane));
+    Status status = check_not_captured(*lane);
+    if (status.ok()) buffers->leave_device(std::move(lane));
+    return status;
   } catch (const std::exception&) {
     const Status status = status_of_device(*device);
     context_->fail(status);
@@ -393,6 +398,24 @@ void ProcessGroupNetsum::stage(const char* what, Buffers* buffers) {
     if (!status.ok()) context_->fail(status);
   }
   if (!status.ok()) throw BackendError(where(what, *this), status);
+}
+
+void ProcessGroupNetsum::stage(const char* what, const c10::Device& device,
+                               const std::function<void()>& encode, Buffers* buffers) {
+  require_healthy(what);
+  LanePtr lane;
+  Status status = lane_of(device, &lane);
+  if (status.ok()) {
+    try {
+      status = check_not_captured(*lane);
+      if (status.ok()) encode();
+    } catch (const std::exception&) {
+      status = status_of_device(device);
+      context_->fail(status);
+    }
+  }
+  if (!status.ok()) throw BackendError(where(what, *this), status);
+  stage(what, buffers);
 }
 
 void ProcessGroupNetsum::return_staged(const char* what, Buffers* buffers) {

@@ -97,6 +97,9 @@ class ProcessGroupNetsum : public c10d::Backend {
   // Copies the tensors of the buffers, which are on an accelerator and are not prepared, to the host, and waits for that. `what` is
   // in messages. Results are what the caller leaves in the buffers, and are copied by return_staged(). Throws BackendError.
   void stage(const char* what, Buffers* buffers);
+  // The same, where encode() fills the buffers, on the device, in the current stream.
+  void stage(const char* what, const c10::Device& device, const std::function<void()>& encode,
+             Buffers* buffers);
   static void return_staged(const char* what, Buffers* buffers);
   // The accelerators whose tensors this rank has staged, and whether in pinned memory.
   std::vector<std::pair<std::string, bool>> staged_devices() const;
@@ -280,6 +283,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   void follow(const c10::intrusive_ptr<CollectiveWork>& work, const std::vector<Work>& operations);
   // The input is what is in the current stream of the buffers' device, if they have one, now.
   Status leave_device(Buffers* buffers);
+  Status lane_of(const c10::Device& device, LanePtr* lane);
   Submissions::Stage staging_of(Buffers* buffers, std::chrono::milliseconds timeout) const;
 
   using CommunicatorPtr = std::shared_ptr<Communicator>;

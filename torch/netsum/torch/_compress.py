@@ -92,8 +92,17 @@ class Compression:
             self._levels = _LevelsOfSteps(self._controller, self._parameters)
 
     def describe(self):
-        """Returns a line for each parameter: name, shape, compression."""
-        return "\n".join(f"{p.name} {list(p.shape)}: {p.description}" for p in self._parameters)
+        """Returns a line for each parameter: name, shape, compression; of a parameter of an accelerator, where gradients are encoded."""
+        return "\n".join(f"{p.name} {list(p.shape)}: {p.description}{self._place(p)}" for p in self._parameters)
+
+    def _place(self, entry):
+        parameter = entry.parameter()
+        if parameter is None or parameter.device.type == "cpu" or not entry.keeps_state:
+            return ""
+        return f", encoded on {parameter.device if self._is_encoded_on_device(entry) else 'the host'}"
+
+    def _is_encoded_on_device(self, entry):
+        return self._controller is None and entry.tensor.encoded_on_device
 
     def stats(self):
         """Returns this rank's counts since the start, as a dict.

@@ -37,6 +37,9 @@ class _OfFsdp(_compress.Compression):
         _group.backend_of(group)  # refuses other backends
         super().__init__(model, method, group=group, **settings)
 
+    def _is_encoded_on_device(self, _entry):
+        return False
+
     def _entry(self, number, name, parameter, compression):
         param = self._params.get(id(parameter))
         if param is None:
