@@ -22,6 +22,7 @@ import re
 import signal
 import sys
 import time
+import types
 
 NO_PLUGINS = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 # Those that take long, longest first. The others follow by name.
@@ -92,18 +93,13 @@ def import_for(labels):
     gc.enable()
 
 
-class Undo:
-    """A plug-in: what tests start has the plug-ins of its own."""
-
-    def pytest_configure(self):
-        os.environ.pop(NO_PLUGINS, None)
-
-
 def run_pytest(*arguments):
     import pytest
 
     os.environ[NO_PLUGINS] = "1"  # others take half a second, and are for tests of other packages
-    return int(pytest.main(["-p", "pytest_timeout", *arguments], plugins=[Undo()]))
+    # What tests start has plug-ins again.
+    undo = types.SimpleNamespace(pytest_configure=lambda: os.environ.pop(NO_PLUGINS, None))
+    return int(pytest.main(["-p", "pytest_timeout", *arguments], plugins=[undo]))
 
 
 def run_file(file, marks, results, name):

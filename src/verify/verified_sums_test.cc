@@ -264,15 +264,24 @@ TEST(VerifiedSums, WhatIsBehindTheLimbsIsZero) {
 }
 
 // Ranks of two builds may be in one job.
-TEST(VerifiedSums, TagsAndDigestsNeverChange) {
-  const VerifiedSums rank(kKey, 1, 3, kPayloadBytes);
-  const SumId id = id_of(NETSUM_FORMAT_SUM_I32);
-  Payload payload(kLanesBytes + tag_bytes(4, 3));
-  for (size_t i = 0; i < kLanesBytes; ++i) payload[i] = static_cast<uint8_t>(i);
-  rank.write_tag(id, payload.data());
-  EXPECT_THAT(std::vector<int64_t>({get(payload, 8, kLanesBytes / 8), get(payload, 8, kLanesBytes / 8 + 1)}),
-              testing::ElementsAre(339250249846055781, 41));
-  EXPECT_EQ(rank.digest(payload.data(), 13), 12195137614320611414u);
+TEST(VerifiedSums, TagsKeysAndDigestsNeverChange) {
+  const VerifiedSums rank(kKey, 0, 3, kPayloadBytes);
+  Payload payload(kPayloadBytes);
+  for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<uint8_t>(7 * i + 1);
+  std::vector<uint64_t> found;
+  for (const uint8_t format : {NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64}) {
+    SumId id = id_of(format);
+    id.part = 2;
+    Payload tagged = payload;
+    rank.write_tag(id, tagged.data());
+    found.push_back(rank.digest(&tagged[kLanesBytes], kPayloadBytes - kLanesBytes));
+  }
+  for (const size_t size : {13u, 16u}) found.push_back(rank.digest(payload.data(), size));
+  const netsum_key key = sum_key(kKey, 3);
+  found.insert(found.end(), {key.k0, key.k1});
+  EXPECT_THAT(found, testing::ElementsAre(12029606832441968657u, 14761581573574192230u, 2327238281304294870u,
+                                          7617895546199859350u, 12581178106732930192u, 5881434338357010827u,
+                                          16079231009859452520u));
 }
 
 TEST(VerifiedSums, KeysDifferByStripeAndSecret) {
@@ -298,6 +307,12 @@ TEST(VerifiedSums, DigestsDifferByEveryBitAndLength) {
 }
 
 // 8-bit lanes have room for the tags of 64 ranks, bit by bit, and no more.
+TEST(VerifiedSums, TheLargestTagOfAnyWidthHasRoom) {
+  std::vector<uint32_t> largest;
+  for (const int ranks : {1, 2, 64, 4096}) largest.push_back(1472 - room_for_lanes(1472, ranks));
+  EXPECT_THAT(largest, testing::ElementsAre(16, 16, 16, 48));
+}
+
 TEST(VerifiedSums, NarrowLanesHaveRoomForFewRanks) {
   EXPECT_EQ(tag_bytes(1, 16), 24u);
   EXPECT_EQ(tag_bytes(1, 64), 64u);
