@@ -82,8 +82,8 @@ class StallTest : public ::testing::Test {
       context.set_deadline(std::chrono::system_clock::now() + kPatience / 2);
       control::MemberRequest claim;
       claim.set_job("unconcerned");
-      control::Empty empty;
-      const grpc::Status status = control::Aggregator::NewStub(channel_)->Alive(&context, claim, &empty);
+      control::AliveReply reply;
+      const grpc::Status status = control::Aggregator::NewStub(channel_)->Alive(&context, claim, &reply);
       ASSERT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
     }
     EXPECT_TRUE(unconcerned_->told().ok()) << unconcerned_->told().to_string();
