@@ -19,7 +19,8 @@ constexpr std::chrono::seconds kEndPatience{1};
 struct Hints {
   std::mutex mutex;
   std::condition_variable changed;
-  std::function<std::string()> hint;
+  // Shared, because the copy of a function of an interpreter waits for the interpreter's lock.
+  std::shared_ptr<const std::function<std::string()>> hint;
   bool calling = false;
   pid_t caller = 0;  // a call does not go on in a forked child
   uint64_t calls = 0;
@@ -47,9 +48,11 @@ void call(const std::function<std::string()>& hint) {
 }  // namespace
 
 void set_stack_hint(std::function<std::string()> hint) {
+  auto next =
+      hint == nullptr ? nullptr : std::make_shared<const std::function<std::string()>>(std::move(hint));
   Hints& all = hints();
   std::unique_lock lock(all.mutex);
-  std::swap(all.hint, hint);
+  std::swap(all.hint, next);
   all.changed.wait_for(lock, kEndPatience, [&] { return !all.is_calling(); });
 }
 
@@ -60,7 +63,7 @@ std::string stack_hint(std::chrono::milliseconds patience) {
   if (!all.is_calling()) {
     std::thread thread;
     if (!start_thread(
-             "for the stack hint", [hint = all.hint] { call(hint); }, &thread)
+             "for the stack hint", [hint = all.hint] { call(*hint); }, &thread)
              .ok())
       return "";
     thread.detach();

@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <string>
+#include <utility>
 
 namespace netsum {
 namespace {
@@ -20,6 +22,24 @@ TEST(StackHintTest, SaysWhatItWasGivenUntilItIsTakenBack) {
   EXPECT_EQ(stack_hint(kPatience), std::string(kMostHintBytes - 3, 'x') + "...");
   set_stack_hint(nullptr);
   EXPECT_EQ(stack_hint(kPatience), "");
+}
+
+// To copy a function of an interpreter waits for its lock, too, and who asks sends heartbeats.
+TEST(StackHintTest, ItIsNotCopiedByWhoeverAsks) {
+  struct Hint {
+    explicit Hint(std::atomic<int>* counter) : copies(counter) {}
+    Hint(const Hint& other) : copies(other.copies) { ++*copies; }
+    Hint(Hint&&) = default;
+    std::string operator()() const { return "there"; }
+    std::atomic<int>* copies;
+  };
+  std::atomic<int> copies{0};
+  std::function<std::string()> hint = Hint(&copies);
+  set_stack_hint(std::move(hint));
+  const int before = copies;
+  EXPECT_EQ(stack_hint(kPatience), "there");
+  EXPECT_EQ(copies, before);
+  set_stack_hint(nullptr);
 }
 
 // As an interpreter whose lock the main thread holds.
