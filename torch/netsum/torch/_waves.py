@@ -412,8 +412,8 @@ class _Replica:
 
 
 def _typed(error, group):
-    """DDP makes a plain RuntimeError of a failed sum: returns netsum's error, with code and rank, where there is one."""
-    if type(error) is RuntimeError and _OF_CALLBACK in str(error):
+    """Autograd makes a DistBackendError of a failed sum, a hook in Python a RuntimeError: returns netsum's error, if there is one."""
+    if type(error) is dist.DistBackendError or (type(error) is RuntimeError and _OF_CALLBACK in str(error)):
         with contextlib.suppress(AttributeError, ValueError, RuntimeError):  # another backend
             of_group = _group.backend_of(group).error()
             if of_group is not None:
