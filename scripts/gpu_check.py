@@ -4,8 +4,9 @@
     python3 scripts/gpu_check.py --out gpu.json                   # torch.accelerator
     .venv/bin/python scripts/gpu_check.py --device mock           # the tests' accelerator, for a check of this script
 
-It builds nothing: netsum's Python package must be installed, or be on PYTHONPATH. Two ranks share the GPU and sum over loopback by
-embedded shards, each section in processes of its own. The results of collectives are compared with those of CPU tensors, bit for bit.
+It builds nothing: netsum's Python package must be installed, or be on PYTHONPATH. Two or four ranks share the GPU and sum over loopback
+by embedded shards, each section in processes of its own. The results of collectives are compared with those of CPU tensors, bit for bit,
+sums by NCCL with exact ones, and losses of DistributedDataParallel over NCCL's sockets, its plug-in and netsum with each other.
 What could not be measured is printed, with its reason. Exits with 1 if anything failed.
 """
 
@@ -25,30 +26,39 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SIZES_MIB = (1, 4, 16, 64, 256)
 MOCK_SIZES_MIB = (1, 4)
 GROUP_TIMEOUT_S = 60
-# Sections: the backend, and the environment of its ranks.
+# Sections: the backend, and the environment of its ranks. NCCL takes ranks with different ids for hosts of their own, which may share a
+# GPU.
 OVER_LOOPBACK = {"NETSUM_SHARED_MEMORY": "0"}
+BY_SOCKETS = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
+BY_PLUG_IN = {
+    "NCCL_NET_PLUGIN": "netsum",
+    "NCCL_COLLNET_ENABLE": "1",
+    "NCCL_ALGO": "allreduce:collnetchain",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_DEBUG": "INFO",
+}
 SECTIONS = {
     "collectives": ("netsum", OVER_LOOPBACK),
     "training": ("netsum", OVER_LOOPBACK),
     "sparse and compressed": ("netsum", OVER_LOOPBACK),
+    "sums: netsum, 4 hosts": ("netsum", OVER_LOOPBACK),
+    "sums: NCCL, netsum's plug-in, 2 hosts": ("nccl", BY_PLUG_IN),
+    "sums: NCCL, netsum's plug-in, 4 hosts": ("nccl", BY_PLUG_IN),
+    "losses: netsum, 2 hosts": ("netsum", OVER_LOOPBACK),
+    "losses: NCCL, sockets, 2 hosts": ("nccl", BY_SOCKETS),
+    "losses: NCCL, netsum's plug-in, 2 hosts": ("nccl", BY_PLUG_IN),
     "rates: netsum, CPU tensors": ("netsum", OVER_LOOPBACK),
     "rates: netsum, segments": ("netsum", OVER_LOOPBACK),
     "rates: netsum, whole tensors": ("netsum", {**OVER_LOOPBACK, "NETSUM_STAGING_SEGMENT_KIB": "0"}),
     "rates: Gloo": ("gloo", {}),
-    # NCCL takes ranks with different ids for hosts of their own, which may share a GPU.
-    "rates: NCCL, sockets": ("nccl", {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}),
-    "rates: NCCL, netsum's plug-in": (
-        "nccl",
-        {
-            "NCCL_NET_PLUGIN": "netsum",
-            "NCCL_COLLNET_ENABLE": "1",
-            "NCCL_ALGO": "allreduce:collnetchain",
-            "NCCL_SOCKET_IFNAME": "lo",
-            "NCCL_DEBUG": "INFO",
-        },
-    ),
+    "rates: NCCL, sockets": ("nccl", BY_SOCKETS),
+    "rates: NCCL, netsum's plug-in": ("nccl", BY_PLUG_IN),
 }
 PLUGIN = "libnccl-net-netsum.so"
+
+
+def ranks_of(section):
+    return 4 if section.endswith("4 hosts") else RANKS
 
 
 # --- In a rank
@@ -93,26 +103,48 @@ def collectives(torch, dist, rank, device):
     return {"compared": compared}
 
 
+def sums(torch, dist, rank, device):
+    """All types and sizes, sums and maxima that are exact whatever the order. Returns how many results were compared."""
+    compared = 0
+    ranks = range(dist.get_world_size())
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.int64):
+        for count in (1, 5, 1000, 4096, 600_001, *([4 << 20] if dtype is torch.float32 else ())):
+            inputs = [((torch.arange(count) * 7 + one * 13) % 50 - 20).to(dtype) for one in ranks]
+            for op, want in ((dist.ReduceOp.SUM, sum(inputs)), (dist.ReduceOp.MAX, torch.stack(inputs).amax(0))):
+                got = inputs[rank].to(device)
+                dist.all_reduce(got, op)
+                if not torch.equal(got.cpu(), want):
+                    raise AssertionError(f"all_reduce {op} of {count} x {dtype} is wrong")
+                compared += 1
+    return {"compared": compared}
+
+
+def losses_of(torch, wrap, rank, device):
+    torch.manual_seed(1)
+    layers = [torch.nn.Linear(256, 1024), torch.nn.Tanh(), torch.nn.Linear(1024, 16)]
+    model = wrap(torch.nn.Sequential(*layers).to(device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(rank)
+    found = []
+    for _ in range(10):
+        x = torch.randn(64, 256, generator=generator).to(device)
+        loss = (model(x) - x[:, :16]).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    return found
+
+
+def losses(torch, dist, rank, device):
+    """Of DistributedDataParallel. It halves gradients before their sum, so two ranks have the same bits whoever sums."""
+    return {"losses": losses_of(torch, torch.nn.parallel.DistributedDataParallel, rank, device)}
+
+
 def training(torch, dist, rank, device):
     """DistributedDataParallel, and the same with a hook that sums copies on the CPU: equal losses; FSDP2 learns."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-
-    def losses(wrap):
-        torch.manual_seed(1)
-        layers = [torch.nn.Linear(256, 1024), torch.nn.Tanh(), torch.nn.Linear(1024, 16)]
-        model = wrap(torch.nn.Sequential(*layers).to(device))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        generator = torch.Generator().manual_seed(rank)
-        found = []
-        for _ in range(10):
-            x = torch.randn(64, 256, generator=generator).to(device)
-            loss = (model(x) - x[:, :16]).pow(2).mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            found.append(loss.item())
-        return found
 
     def on_cpu(_, bucket):
         summed = bucket.buffer().cpu()
@@ -134,8 +166,8 @@ def training(torch, dist, rank, device):
         return wrap
 
     mesh = init_device_mesh(torch.device(device).type, (RANKS,))
-    staged, copied = losses(hooked(averaged)), losses(hooked(on_cpu))
-    sharded = losses(lambda model: fully_shard(model, mesh=mesh))
+    staged, copied = (losses_of(torch, hooked(hook), rank, device) for hook in (averaged, on_cpu))
+    sharded = losses_of(torch, lambda model: fully_shard(model, mesh=mesh), rank, device)
     if staged != copied:
         raise AssertionError(f"losses of DistributedDataParallel are {staged}, and {copied} with sums of CPU tensors")
     if not sharded[-1] < sharded[0]:
@@ -227,7 +259,7 @@ def run_rank(options):
         backend,
         init_method=f"tcp://127.0.0.1:{options.port}",
         rank=options.rank,
-        world_size=RANKS,
+        world_size=ranks_of(options.section),
         timeout=datetime.timedelta(seconds=GROUP_TIMEOUT_S),
     )
     name = options.section.split(":")[0]
@@ -235,7 +267,13 @@ def run_rank(options):
         sizes = MOCK_SIZES_MIB if options.device == "mock" else SIZES_MIB
         found = rates(torch, dist, options.rank, device, sizes)
     else:
-        functions = {"collectives": collectives, "training": training, "sparse and compressed": sparse_and_compressed}
+        functions = {
+            "collectives": collectives,
+            "training": training,
+            "sparse and compressed": sparse_and_compressed,
+            "sums": sums,
+            "losses": losses,
+        }
         found = functions[name](torch, dist, options.rank, device)
     print(json.dumps(found), flush=True)
     dist.destroy_process_group()
@@ -264,7 +302,7 @@ def run_section(section, options, seconds):
         port = probe.getsockname()[1]
     ranks = []
     with tempfile.TemporaryDirectory() as folder:
-        for rank in range(RANKS):
+        for rank in range(ranks_of(section)):
             command = [sys.executable, __file__, "--device", options.device, "--section", section]
             command += ["--rank", str(rank), "--port", str(port)]
             environment = {**os.environ, **SECTIONS[section][1], "OMP_NUM_THREADS": "1"}
@@ -349,6 +387,9 @@ def main():
             figures["measured"][section] = run_section(section, options, left)
         except RuntimeError as error:
             figures["failed"][section] = str(error)
+    found = {name: one["losses"] for name, one in figures["measured"].items() if name.startswith("losses")}
+    if len({tuple(one) for one in found.values()}) > 1:
+        figures["failed"]["losses"] = f"they differ: {found}"
     text = json.dumps(figures, indent=1)
     if options.out:
         options.out.write_text(text + "\n", encoding="utf-8")
