@@ -21,6 +21,16 @@ void for_each_run(std::span<const OutPacket> burst, LinkTo link_to, Send send) {
   }
 }
 
+// A run of packets of one link: the lane takes what it has room for, and `inner` the rest. Returns how many the lane took.
+template <typename Wake>
+size_t send_by(InProcessLane* lane, std::span<const OutPacket> run, PacketIo* inner, Wake wake) {
+  bool wakes = false;
+  const size_t passed = lane->send(run, &wakes);
+  if (wakes) wake();
+  if (passed < run.size()) inner->send(run.subspan(passed));
+  return passed;
+}
+
 }  // namespace
 
 InProcessLane::InProcessLane(uint32_t max_packet)
@@ -70,17 +80,13 @@ void InProcessHub::send(std::span<const OutPacket> burst) {
   for_each_run(
       burst, [this](const Address& to) { return link_to(to); },
       [this](InProcessLink* link, std::span<const OutPacket> run) {
-        size_t passed = 0;
-        if (link != nullptr) {
-          bool wakes = false;
-          passed = link->to_member.send(run, &wakes);
-          if (wakes) link->member_io->wake();
-          uint64_t bytes = 0;
-          for (const OutPacket& packet : run.first(passed)) bytes += packet.size;
-          packets_sent_.add(passed);
-          bytes_sent_.add(bytes);
-        }
-        if (passed < run.size()) inner_->send(run.subspan(passed));
+        if (link == nullptr) return inner_->send(run);
+        const size_t passed =
+            send_by(&link->to_member, run, inner_.get(), [link] { link->member_io->wake(); });
+        uint64_t bytes = 0;
+        for (const OutPacket& packet : run.first(passed)) bytes += packet.size;
+        packets_sent_.add(passed);
+        bytes_sent_.add(bytes);
       });
 }
 
@@ -107,13 +113,8 @@ void InProcessMember::send(std::span<const OutPacket> burst) {
   for_each_run(
       burst, [this](const Address& to) { return to == link_->hub ? link_.get() : nullptr; },
       [this](InProcessLink* link, std::span<const OutPacket> run) {
-        size_t passed = 0;
-        if (link != nullptr) {
-          bool wakes = false;
-          passed = link->to_hub.send(run, &wakes);
-          if (wakes) link->wake_hub();
-        }
-        if (passed < run.size()) inner_->send(run.subspan(passed));
+        if (link == nullptr) return inner_->send(run);
+        send_by(&link->to_hub, run, inner_.get(), link->wake_hub);
       });
 }
 

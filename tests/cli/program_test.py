@@ -56,11 +56,14 @@ class ProgramTest(CommandTest):
         steps = self.run_command("program", f"{prefix}.1.jsonl", "--steps").text("out")
         assert [line.split()[0] for line in steps.splitlines()[3:6]] == ["0", "1", "2"]
 
+    def export_and_back(self, tmp_path, form):
+        """From job.RANK.jsonl by way of the form to again.RANK.jsonl."""
+        for given, made in ((self.write(tmp_path), form), (form, f"{tmp_path}/again")):
+            command = self.run_command("program", given, "--export", made)
+            assert command.status == 0, command.text("err")
+
     def test_packed_and_back(self, tmp_path):
-        prefix = self.write(tmp_path)
-        assert self.run_command("program", prefix, "--export", f"packed:{tmp_path}/small").status == 0
-        command = self.run_command("program", f"packed:{tmp_path}/small", "--export", f"{tmp_path}/again")
-        assert command.status == 0, command.text("err")
+        self.export_and_back(tmp_path, f"packed:{tmp_path}/small")
         for rank in range(2):
             lines, packed = tmp_path / f"job.{rank}.jsonl", tmp_path / f"small.{rank}.packed"
             assert (tmp_path / f"again.{rank}.jsonl").read_text() == lines.read_text()
@@ -68,10 +71,7 @@ class ProgramTest(CommandTest):
         assert "rank 1 of 2" in self.run_command("program", packed).text("out")
 
     def test_traces_of_chakra_and_back(self, tmp_path):
-        prefix = self.write(tmp_path)
-        assert self.run_command("program", prefix, "--export", f"chakra:{tmp_path}/trace").status == 0
-        command = self.run_command("program", f"chakra:{tmp_path}/trace", "--export", f"{tmp_path}/again")
-        assert command.status == 0, command.text("err")
+        self.export_and_back(tmp_path, f"chakra:{tmp_path}/trace")
         for rank in range(2):
             again = (tmp_path / f"again.{rank}.jsonl").read_text()
             assert again == (tmp_path / f"job.{rank}.jsonl").read_text()
