@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "aggregator/dataplane/dataplane.h"
+#include "netsum/settings.h"
 #include "session/rack_membership.h"
 #include "src/control/rack_client.h"
 #include "src/job/capabilities.h"
@@ -35,10 +36,14 @@ JobSpec job_spec(const JobMember& member, const CommunicatorOptions& options) {
   job.set_when_full(static_cast<uint32_t>(options.when_full));
   job.set_shares(static_cast<uint32_t>(options.shares));
   job.set_verify(static_cast<uint32_t>(options.verify));
-  job.set_predict_scales(options.predict_scales);
   job.set_numerics(static_cast<uint32_t>(options.numerics));
   job.set_phase_period_us(static_cast<uint64_t>(options.phase_period.count()));
   job.set_phase_offset_us(static_cast<uint64_t>(options.phase_offset.count()));
+  for (const auto& [name, value] : joined_options(options)) {
+    JobOption& option = *job.add_options();
+    option.set_name(name);
+    option.set_value(value);
+  }
   if (options.lane_bits == 8) add_lanes8(job.mutable_needs());
   if (options.verify == Verify::kSum) need_cookies(job.mutable_needs());
   job.set_succeeds(member.succession.succeeds);

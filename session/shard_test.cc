@@ -131,7 +131,9 @@ TEST(ShardTest, RegroupsThatFailLeaveTheSlotsToTheNext) {
             member.job.set_world_size(2);
             member.job.set_slots(1024);
             member.job.set_shares(static_cast<uint32_t>(options.shares));
-            member.job.set_predict_scales(options.predict_scales);
+            JobOption& option = *member.job.add_options();
+            option.set_name("predict_scales");
+            option.set_value("1");
             member.shard_endpoint = "127.0.0.1:9";
             member.shard_payload_bytes = 1440;
             member.shard_slots = 4096;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "netsum/export.h"
@@ -26,6 +27,10 @@ struct SettingInfo {
   std::string help;
 };
 NETSUM_EXPORT std::vector<SettingInfo> setting_table();
+
+// Names and values of the options that the members of a job compare when they join, apart from those of which JobSpec has a field.
+NETSUM_EXPORT std::vector<std::pair<std::string, std::string>> joined_options(
+    const CommunicatorOptions& options);
 
 // What the variables set.
 struct SettingValues {

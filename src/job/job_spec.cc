@@ -15,6 +15,8 @@ namespace netsum {
 namespace {
 
 constexpr uint64_t kLongestPhaseUs = 60'000'000;
+constexpr int kMaxOptions = 64;
+constexpr size_t kMaxOptionBytes = 256;
 
 std::string number(uint64_t value) {
   return std::to_string(value);
@@ -54,10 +56,10 @@ constexpr Field kFields[] = {
     {JobSpec::kWhenFullFieldNumber, "when_full"},
     {JobSpec::kSharesFieldNumber, "shares"},
     {JobSpec::kVerifyFieldNumber, "verify", true, kVerifyNames},
-    {JobSpec::kPredictScalesFieldNumber, "predict_scales"},
     {JobSpec::kNumericsFieldNumber, "numerics", true, kNumericsNames},
     {JobSpec::kPhasePeriodUsFieldNumber, "phase_period (us)"},
     {JobSpec::kPhaseOffsetUsFieldNumber, "phase_offset (us)"},
+    {JobSpec::kOptionsFieldNumber, "options", false},  // one by one, below
     {JobSpec::kNeedsFieldNumber, "needs (lane_bits)"},
 };
 
@@ -65,6 +67,25 @@ const Field* find_field(int number) {
   for (const Field& field : kFields)
     if (field.number == number) return &field;
   return nullptr;
+}
+
+Status check_options(const JobSpec& spec) {
+  if (spec.options().size() > kMaxOptions)
+    return invalid("the job has " + number(static_cast<uint64_t>(spec.options().size())) +
+                   " options; at most " + number(kMaxOptions) + " are allowed");
+  for (const JobOption& option : spec.options()) {
+    if (Status status = check_text("an option's name", option.name(), kMaxOptionBytes); !status.ok())
+      return status;
+    if (Status status = check_text("option " + option.name(), option.value(), kMaxOptionBytes); !status.ok())
+      return status;
+  }
+  return {};
+}
+
+std::map<std::string, std::string> options_of(const JobSpec& spec) {
+  std::map<std::string, std::string> options;
+  for (const JobOption& option : spec.options()) options[option.name()] = option.value();
+  return options;
 }
 
 }  // namespace
@@ -145,22 +166,31 @@ Status check_spec(const JobSpec& spec) {
     return {ErrorCode::kUnsupported,
             "shares " + number(spec.shares()) + of_job +
                 " are unknown here: install the same release of netsum on all hosts"};
+  if (Status status = check_options(spec); !status.ok()) return status;
   return check_lists(spec.needs(), "what the job needs");
 }
 
 Status check_same(const JobSpec& first, const JobSpec& asked) {
+  const auto differs = [&](const std::string& what, const std::string& expected, const std::string& given) {
+    return invalid("job '" + asked.name() + "' was created with " + what + " " + expected +
+                   ", and this rank asks for " + given + ": all ranks must agree");
+  };
   std::map<int, EncodedField> expected = encoded_fields(first), given = encoded_fields(asked);
   const auto compare = [&](int number, const std::string& what,
                            std::span<const char* const> values) -> Status {
     if (given[number].bytes == expected[number].bytes) return {};
-    return invalid("job '" + asked.name() + "' was created with " + what + " " +
-                   text_of(expected[number].text, values) + ", and this rank asks for " +
-                   text_of(given[number].text, values) + ": all ranks must agree");
+    return differs(what, text_of(expected[number].text, values), text_of(given[number].text, values));
   };
   for (const Field& field : kFields) {
     if (!field.compared) continue;
     if (Status status = compare(field.number, field.name, field.values); !status.ok()) return status;
   }
+  std::map<std::string, std::string> set = options_of(first), wanted = options_of(asked), either = set;
+  either.insert(wanted.begin(), wanted.end());
+  for (const auto& [name, value] : either)
+    if (set[name] != wanted[name])
+      return differs(name, set[name].empty() ? "none" : set[name],
+                     wanted[name].empty() ? "none" : wanted[name]);
   std::map<int, EncodedField> of_either = expected;
   of_either.insert(given.begin(), given.end());
   for (const auto& [number, value] : of_either) {

@@ -17,6 +17,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
+void add_option(JobSpec& spec, const std::string& name, const std::string& value) {
+  JobOption& option = *spec.add_options();
+  option.set_name(name);
+  option.set_value(value);
+}
+
 JobSpec spec() {
   JobSpec spec;
   spec.set_protocol_version(NETSUM_VERSION);
@@ -25,6 +31,7 @@ JobSpec spec() {
   spec.set_world_size(4);
   spec.set_mtu(1500);
   spec.set_slots(256);
+  add_option(spec, "predict_scales", "1");
   return spec;
 }
 
@@ -80,14 +87,28 @@ INSTANTIATE_TEST_SUITE_P(
                  },
                  "with verify packet, and this rank asks for sum"},
         Mismatch{[](JobSpec& job) { job.set_verify(7); }, "with verify packet, and this rank asks for 7"},
-        Mismatch{[](JobSpec& job) { job.set_predict_scales(true); },
-                 "with predict_scales 0, and this rank asks for 1"},
+        Mismatch{[](JobSpec& job) { job.mutable_options(0)->set_value("0"); },
+                 "with predict_scales 1, and this rank asks for 0"},
+        Mismatch{[](JobSpec& job) { job.clear_options(); },
+                 "with predict_scales 1, and this rank asks for none"},
         Mismatch{[](JobSpec& job) { job.set_numerics(1); },
                  "with numerics auto, and this rank asks for fixed"},
         Mismatch{[](JobSpec& job) { job.set_phase_period_us(100'000); },
                  "with phase_period (us) 0, and this rank asks for 100000"},
         Mismatch{[](JobSpec& job) { job.set_phase_offset_us(5); },
                  "with phase_offset (us) 0, and this rank asks for 5"}));
+
+TEST(JobSpec, OptionsAreFewShortAndPrintable) {
+  const auto check = [](int count, const std::string& value) {
+    JobSpec asked = spec();
+    for (int i = 1; i < count; ++i) add_option(asked, "o", value);
+    return check_spec(asked).message();
+  };
+  EXPECT_EQ(check(64, "1"), "");
+  EXPECT_THAT(check(65, "1"), HasSubstr("65 options; at most 64 are allowed"));
+  EXPECT_THAT(check(2, "a\nb"), HasSubstr("option o"));
+  EXPECT_THAT(check(2, std::string(257, 'v')), HasSubstr("option o"));
+}
 
 TEST(JobSpec, PhasesHaveARange) {
   const auto check = [](uint64_t period_us, uint64_t offset_us) {

@@ -11,13 +11,15 @@ namespace {
 using namespace options;  // the types of settings
 using O = CommunicatorOptions;
 
-constexpr bool kSame = true, kOwn = false;  // whether all ranks must have the same value
+// Whether all ranks must have the same value. kJoined: and members of a job compare it when they join, although no field of
+// JobSpec has it.
+enum { kOwn, kSame, kJoined };
 
 struct Row {
   const char* name;
   const char* variable;
   SettingType type;
-  bool same_on_all_ranks;
+  int same_on_all_ranks;
   const char* help;
 };
 
@@ -36,8 +38,7 @@ auto& inject(SettingValues& values) {
   return values.options.inject.*kMember;
 }
 
-// Adding an option of a communicator: its field in options.h, its row here and, if all ranks must agree on it, its field in
-// src/job/job.proto.
+// Adding an option of a communicator: its field in options.h, and its row here.
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
       {"aggregators", "NETSUM_AGGREGATOR", addresses(option<&O::aggregators>), kSame,
@@ -103,7 +104,7 @@ const std::vector<Row>& table() {
        choice(option<&O::numerics>, {{"auto", Numerics::kAuto}, {"fixed", Numerics::kFixed}}), kSame,
        "auto: floating-point tensors are [added as floats](numerics.md), in the order of the ranks, wherever "
        "processors sum; fixed: all in block fixed point"},
-      {"predict_scales", "NETSUM_PREDICT_SCALES", on_or_off(option<&O::predict_scales>), kSame,
+      {"predict_scales", "NETSUM_PREDICT_SCALES", on_or_off(option<&O::predict_scales>), kJoined,
        "1: operations that recur send data without waiting for scales; results have the same bits"},
       {"link_rate_bps", "NETSUM_LINK_RATE", rate(option<&O::link_rate_bps>), kOwn,
        "for the plan: the rate of this host's link; the usual value is the speed that the interface reports"},
@@ -200,10 +201,18 @@ std::vector<SettingInfo> setting_table() {
   std::vector<SettingInfo> infos;
   SettingValues usual;
   for (const Row& row : table()) {
-    infos.push_back(
-        {row.name, row.variable, row.type.values, row.type.write(usual), row.same_on_all_ranks, row.help});
+    infos.push_back({row.name, row.variable, row.type.values, row.type.write(usual),
+                     row.same_on_all_ranks != kOwn, row.help});
   }
   return infos;
+}
+
+std::vector<std::pair<std::string, std::string>> joined_options(const CommunicatorOptions& options) {
+  std::vector<std::pair<std::string, std::string>> joined;
+  SettingValues values{.options = options};
+  for (const Row& row : table())
+    if (row.same_on_all_ranks == kJoined) joined.emplace_back(row.name, row.type.write(values));
+  return joined;
 }
 
 Status set_value(std::string_view name, const std::string& text, SettingValues* values) {
@@ -263,7 +272,7 @@ std::string Settings::shared() const {
   std::string lines;
   SettingValues values = values_;
   for (const Row& row : table()) {
-    if (!row.same_on_all_ranks) continue;
+    if (row.same_on_all_ranks == kOwn) continue;
     // In a hierarchy, only the number of aggregators is the same.
     const bool of_racks = hierarchy() && std::string_view(row.variable) == "NETSUM_AGGREGATOR";
     const std::string value = of_racks ? std::to_string(options().aggregators.size()) + " in this rank's rack"

@@ -15,6 +15,7 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
@@ -330,6 +331,13 @@ error that names the variable and both values. The table in `src/options/setting
             info.values + " | " + (info.usual.empty() ? "none" : "`" + info.usual + "`") + " |\n";
   }
   return text;
+}
+
+TEST(Settings, WhatMembersCompareHasTheValuesOfTheOptions) {
+  CommunicatorOptions options;
+  options.predict_scales = false;
+  EXPECT_THAT(joined_options(options),
+              Contains(std::pair<std::string, std::string>("predict_scales", "0")));
 }
 
 // NETSUM_WRITE_OPTIONS_PAGE=1 writes it.

@@ -245,7 +245,11 @@ class Run {
       if (odd & 64) request.set_shard_slots(input_.pick(kSlotCounts));
       if (odd & 128) request.set_shard_payload_bytes(input_.pick(kSlotCounts));
       request.set_multicast(odd & 3);
-      job.set_predict_scales(odd & 5);
+      for (int i = 0; i < (odd & 5); ++i) {
+        JobOption& option = *job.add_options();
+        option.set_name(input_.bytes());
+        option.set_value(input_.bytes());
+      }
     }
     if (more & 128) {
       const uint8_t odd = input_.byte();
