@@ -100,7 +100,7 @@ if [ ${#link_tests[@]} -gt 0 ]; then
 fi
 if [ ${#python_tests[@]} -gt 0 ]; then
   step "Python package, command, racks (pytest), beside ctest"
-  "${run_files[@]}" --jobs "$jobs" --after "$results/ctest.exit" --then "$at_a_time" --marks "not measures and not soak" \
+  "${run_files[@]}" --jobs "$((jobs + 1))" --after "$results/ctest.exit" --then "$at_a_time" --marks "not measures and not soak" \
     "${python_tests[@]}" > "$results/pytest.log" 2>&1 &
   trap 'kill $!; wait $!' EXIT
 fi
