@@ -410,6 +410,10 @@ class PlanGraphTest(CommandTest):
         assert large.status == 0 and "all-reduce of 8 ranks, 3 chunks" in large.text("out")
         others = judged(json.dumps(mscclpp_of_others()))
         assert others.status == 0 and "all-reduce of 2 ranks, 2 chunks" in others.text("out"), others.text("err")
+        cut_off = judged("[")
+        assert cut_off.status == 2 and "not YAML" in cut_off.text("err"), cut_off.text("err")
+        folder = self.run_command("plan", "--judge", tmp_path)
+        assert folder.status == 2 and "cannot be read" in folder.text("err")
         for name in ("signal", "wait", "put", "re"):
             command = judged(text.replace(f'"name": "{name}"', '"name": "nop"', 1))
             assert command.status == 3 and "rank" in command.text("err"), name

@@ -417,7 +417,8 @@ std::string mscclpp_json(const plan::Schedule& schedule, const std::string& name
 
 std::optional<plan::Schedule> load_mscclpp(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
-  if (!stream || (stream >> std::ws).peek() != '{') return std::nullopt;
+  if (!stream) return std::nullopt;
+  if (const int first = (stream >> std::ws).peek(); first != '{' && first != '[') return std::nullopt;
   stream.seekg(0);
   std::string text(kMostFileBytes + 1, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));

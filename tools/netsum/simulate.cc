@@ -42,7 +42,9 @@ class SimulateCommand : public Subcommand {
         "simulate", "Run workers and aggregators over a virtual network with faults, and check the results");
     app_->add_option("--seed", seed_, "Seed of the first run; each further run uses the next one")
         ->capture_default_str();
-    app_->add_option("--runs", runs_, "Number of runs")->capture_default_str()->check(CLI::PositiveNumber);
+    app_->add_option("--runs", runs_, "Number of runs")
+        ->capture_default_str()
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
     app_->add_option("--jobs", jobs_, "Threads; 0: one per CPU")
         ->capture_default_str()
         ->check(CLI::Range(0, 1024));
