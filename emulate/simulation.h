@@ -88,9 +88,8 @@ struct Report {
   uint64_t trace_hash = 0;
   int64_t ended_at_us = 0;  // when the last operation ended
 
-  // Every operation of every rank has ended well, and nothing was violated. (What a run without trouble is
-  // like; where JobPlan::ending allows more, `violations` alone counts.)
-  bool all_ok() const { return first_problem().empty(); }
+  // "" if every operation of every rank has ended well, and nothing was violated: a run without trouble. Where JobPlan::ending
+  // allows more, `violations` alone counts.
   std::string first_problem() const;
   uint64_t retransmissions() const;
 };

@@ -23,13 +23,8 @@ SwitchLimits ModelDriver::limits() const {
           .payload_bytes = NETSUM_P4_GROUPS * NETSUM_P4_PASS_BYTES};
 }
 
-Status ModelDriver::down() const {
-  return connected_ ? Status() : Status(ErrorCode::kUnreachable, "the connection to the model is down");
-}
-
 Status ModelDriver::set_job(uint16_t job, const JobEntry& entry) {
   const std::lock_guard lock(mutex_);
-  if (Status status = down(); !status.ok()) return status;
   pipeline_->set_job(job, entry);
   jobs_[job] = entry;
   return {};
@@ -38,7 +33,6 @@ Status ModelDriver::set_job(uint16_t job, const JobEntry& entry) {
 Status ModelDriver::remove_job(uint16_t job) {
   const std::lock_guard lock(mutex_);
   if (!jobs_.contains(job)) return {};
-  if (Status status = down(); !status.ok()) return status;
   pipeline_->remove_job(job);
   jobs_.erase(job);
   return {};
@@ -46,7 +40,6 @@ Status ModelDriver::remove_job(uint16_t job) {
 
 Status ModelDriver::set_member(uint16_t job, uint16_t member, const MemberEntry& entry) {
   const std::lock_guard lock(mutex_);
-  if (Status status = down(); !status.ok()) return status;
   if (!jobs_.contains(job))
     return {ErrorCode::kInvalidArgument, "there is no job " + std::to_string(job) + " in the model"};
   pipeline_->set_member(job, member, {.ip = entry.ip, .udp_port = entry.udp_port, .port = entry.port});
@@ -55,7 +48,6 @@ Status ModelDriver::set_member(uint16_t job, uint16_t member, const MemberEntry&
 
 Status ModelDriver::set_parent(uint16_t job, const ParentPlace& place) {
   const std::lock_guard lock(mutex_);
-  if (Status status = down(); !status.ok()) return status;
   const auto found = jobs_.find(job);
   if (found == jobs_.end() || !found->second.parent)
     return {ErrorCode::kInvalidArgument,
@@ -89,7 +81,6 @@ void ModelDriver::answer_requests() {
 
 Status ModelDriver::send(uint16_t port, std::span<const uint8_t> bytes) {
   const std::lock_guard lock(mutex_);
-  if (Status status = down(); !status.ok()) return status;
   if (const std::optional<ArpFrame> request = parse_arp(bytes)) {
     const auto host = hosts_.find(request->target_ip);
     if (host == hosts_.end() || host->second != port) return {};
@@ -119,14 +110,12 @@ SwitchCounters ModelDriver::count() const {
 
 Result<SwitchCounters> ModelDriver::counters() {
   const std::lock_guard lock(mutex_);
-  if (Status status = down(); !status.ok()) return status;
   return count();
 }
 
 SwitchCounters ModelDriver::last_counters() {
   const std::lock_guard lock(mutex_);
-  if (connected_) last_counters_ = count();
-  return last_counters_;
+  return count();
 }
 
 std::vector<uint8_t> ModelDriver::frame_of(const Datagram& datagram) const {
@@ -179,11 +168,6 @@ void ModelDriver::restart() {
   }
   const std::lock_guard lock(events_mutex_);
   if (events_.on_restart) events_.on_restart({ErrorCode::kAggregatorLost, "the model has restarted"});
-}
-
-void ModelDriver::set_connected(bool connected) {
-  const std::lock_guard lock(mutex_);
-  connected_ = connected;
 }
 
 }  // namespace netsum::p4

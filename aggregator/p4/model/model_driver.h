@@ -41,11 +41,8 @@ class ModelDriver final : public SwitchDriver {
   void flip_lane_bit(uint16_t job, uint16_t slot, uint32_t bank, uint32_t bit);
   // Loses all tables and registers.
   void restart();
-  // While it is down, no call of the control plane succeeds, and the switch continues to sum.
-  void set_connected(bool connected);
 
  private:
-  Status down() const;
   SwitchCounters count() const;
   std::vector<uint8_t> frame_of(const Datagram& datagram) const;
 
@@ -53,11 +50,9 @@ class ModelDriver final : public SwitchDriver {
   std::mutex events_mutex_;
   Events events_;
   mutable std::mutex mutex_;  // all below
-  bool connected_ = true;
   std::unique_ptr<Pipeline> pipeline_ = std::make_unique<Pipeline>();
   std::map<uint16_t, JobEntry> jobs_;
-  SwitchCounters last_counters_;  // those of the last time that it was connected
-  std::vector<Datagram> sent_;    // by the control plane
+  std::vector<Datagram> sent_;  // by the control plane
   std::map<uint32_t, uint16_t> hosts_;
   std::vector<std::pair<uint16_t, std::vector<uint8_t>>> answers_;  // by port
 };
