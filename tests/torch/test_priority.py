@@ -234,3 +234,8 @@ def test_a_lost_rank_ends_all_sums():
     outcomes = ranks.run_all_outcomes(on_rank, world_size=2, timeout_s=10)
     assert outcomes[0].value is not None, outcomes[0].error
     assert "peer_lost" in outcomes[0].value[1]
+
+
+def test_another_model_than_ddp_is_refused():
+    with pytest.raises(TypeError, match="Priorities: the model is a Linear, not a DistributedDataParallel"):
+        prioritise(nn.Linear(1, 1))

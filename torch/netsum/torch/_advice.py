@@ -5,9 +5,9 @@ import statistics
 import time
 
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 import torch
+from netsum.torch._reductions import check_ddp
 
 PAYS = 1.05  # times the rate of DDP; less is within what measurements differ by
 # DDP's time over that of the schedule, in a virtual rack, the least and the most of all shares of the sums, over netsum and Gloo: the row
@@ -119,8 +119,7 @@ def advise(model, batch, loss=None, *, bytes_left=0.25, at_once=1.0, steps=5, pr
     count, and sums as many copies of the gradients. Weights, gradients, buffers and the state of random numbers are then what they
     were. Measure on otherwise idle hosts.
     """
-    if not isinstance(model, DistributedDataParallel):
-        raise TypeError(f"advise: the model is a {type(model).__name__}, not a DistributedDataParallel")
+    check_ddp(model, "advise")
     if steps < 1 or at_once < 1 or not 0 < bytes_left <= 1:
         raise ValueError(
             f"advise: steps is {steps}, at_once is {at_once} and bytes_left is {bytes_left}; steps and at_once must be at least 1, "

@@ -6,9 +6,9 @@ import time
 import torch.distributed as dist
 from torch.autograd import Variable
 from torch.futures import Future
-from torch.nn.parallel import DistributedDataParallel
 
 import torch
+from netsum.torch._reductions import check_ddp
 
 GRACE_S = 10.0  # after the deadline of the group, so that the operation's own error comes first
 
@@ -430,8 +430,7 @@ def timeout_of(group):
 
 
 def _check(model, optimizer, separable):
-    if not isinstance(model, DistributedDataParallel):
-        raise TypeError(f"OverlappedOptimizer: the model is a {type(model).__name__}, not a DistributedDataParallel")
+    check_ddp(model, "OverlappedOptimizer")
     check_optimizer(optimizer, separable, "OverlappedOptimizer")
     if any(p.device.type != "cpu" for p in model.parameters()):
         raise ValueError(

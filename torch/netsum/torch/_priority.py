@@ -143,6 +143,7 @@ class Priorities:
     """
 
     def __init__(self, model):
+        _reductions.check_ddp(model, "Priorities")
         ranks = dist.get_process_group_ranks(model.process_group)
         self._group = dist.new_group(
             ranks, timeout=datetime.timedelta(seconds=_overlap.timeout_of(model.process_group))

@@ -1,10 +1,16 @@
 """What the communication hooks have in common: averages of a bucket's tensors, and the future that DDP waits for."""
 
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from netsum.torch import _C
 
 AVG = dist.ReduceOp.AVG
+
+
+def check_ddp(model, caller):
+    if not isinstance(model, DistributedDataParallel):
+        raise TypeError(f"{caller}: the model is a {type(model).__name__}, not a DistributedDataParallel")
 
 
 def options_of(operator=AVG):
