@@ -3,6 +3,7 @@
 import json
 import signal
 import struct
+import time
 
 import pytest
 from harness import CommandTest
@@ -121,6 +122,34 @@ class BurstsTest(CommandTest):
         assert "src=" not in html
         assert self.bursts(tmp_path, lines(on_off(1)), "--page", str(tmp_path / "no" / "page")).status == 3
 
+    def test_rates_beside_the_spans_of_a_trace(self, tmp_path):
+        span = {"name": "all_reduce #1", "ph": "b", "ts": 1, "pid": 0, "id2": {"local": "1"}}
+        trace = tmp_path / "trace.json"
+        trace.write_text(json.dumps({"traceEvents": [span], "otherData": {"job": "a"}}))
+        packets = lines(on_off(2, offset_ns=7 * MS), port="eth0", dir="in")
+        self.report(tmp_path, packets, "--bin-us", "1000", "--perfetto", str(trace))
+        found = json.loads(trace.read_text())
+        assert found["otherData"] == {"job": "a"}
+        first, name, *counts = found["traceEvents"]
+        assert first == span
+        assert name["args"]["name"] == f"packets of {tmp_path / 'packets'}"
+        assert {(one["name"], one["ph"], one["pid"]) for one in counts} == {("eth0 in", "C", name["pid"])}
+        # A burst of 96 kB in a bin of a millisecond, and an event only where the rate changes.
+        rates = [(one["ts"], one["args"]["Mbit/s"]) for one in counts]
+        assert rates == [(7000, 768), (8000, 0), (17000, 768), (18000, 0)]
+        alone = tmp_path / "new.json"
+        self.report(tmp_path, packets, "--perfetto", str(alone))
+        assert {one["ph"] for one in json.loads(alone.read_text())["traceEvents"]} == {"M", "C"}
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", '{"traceEvents": 1}'])
+    def test_what_is_no_trace_stays_as_it_is(self, tmp_path, text):
+        other = tmp_path / "other.json"
+        other.write_text(text)
+        self.refused(tmp_path, lines(on_off(1)), ["--perfetto", "no trace"], "--perfetto", str(other))
+        assert other.read_text() == text
+        command = self.bursts(tmp_path, lines(on_off(1)), "--perfetto", str(tmp_path / "no" / "folder"))
+        assert command.status == 3
+
     @pytest.mark.parametrize("make", [pcap, pcapng])
     def test_captures(self, tmp_path, make):
         assert self.report(tmp_path, make(FRAMES))["streams"] == self.report(tmp_path, lines(on_off(3)))["streams"]
@@ -128,6 +157,17 @@ class BurstsTest(CommandTest):
     def test_microseconds(self, tmp_path):
         frames = [(t // 10**9 * 10**9 + t % 10**9 // 1000, size, data) for t, size, data in FRAMES]
         assert self.stream(tmp_path, pcap(frames, magic=0xA1B2C3D4))["span_ns"] == 20 * MS + 756 * US
+
+    @pytest.mark.parametrize("last_s", [2**31 - 1, 2**32 - 1])
+    def test_seconds_of_32_bits_that_wrap(self, tmp_path, last_s):
+        file = pcap([])
+        for second, us in ((last_s - 1, 0), (last_s, 999_999), ((last_s + 1) % 2**32, 0), ((last_s + 2) % 2**32, 0)):
+            data = ethernet(ip_packet(986))
+            file += struct.pack("<IIII", second, 1000 * us, len(data), 1000) + data
+        stream = self.stream(tmp_path, file)
+        assert (stream["packets"], stream["span_ns"]) == (4, 3 * 10**9)
+        # The gaps: 1 us, 1 s, and as much as an earlier second and 999,999 us.
+        assert (stream["gap_ns"]["p50"], stream["gap_ns"]["max"]) == (10**9, 1_999_999_000)
 
     @pytest.mark.parametrize(
         ("link_type", "header", "direction"),
@@ -229,18 +269,26 @@ class BurstsTest(CommandTest):
 
 
 class RackBurstsTest(RackCommandTest):
-    def test_every_frame_on_the_links_of_a_rack(self):
+    def test_every_frame_on_the_links_of_a_rack(self, tmp_path):
+        trace = tmp_path / "trace.json"
         self.up("--workers", 2, "--rate", "100mbit", "--loss", "0")
         before = {link["id"]: link["packets_passed"] for link in self.status()["links"]}
         capture = self.start(
             *("bursts", "--rack", self.name, "--for", "60s", "--rate", "100mbit", "--json"),
+            *("--perfetto", str(trace)),
             environment=self.environment,
         )
         capture.wait_for("capturing")
+        begun_us = 1e6 * time.time()
         report = self.sum_over(2, "--bytes", "1Mi", "--iterations", 2)
         assert report["verified"]
         capture.process.send_signal(signal.SIGINT)
         assert capture.end() == 0, capture.text("err")
+        ended_us = 1e6 * time.time()
+        counts = [one for one in json.loads(trace.read_text())["traceEvents"] if one["ph"] == "C"]
+        # By the wall clock, as the ranks' traces. Frames may have come just before.
+        assert any(begun_us <= one["ts"] <= ended_us for one in counts)
+        assert all(begun_us - 60e6 <= one["ts"] <= ended_us + 60e6 for one in counts)
         after = {link["id"]: link["packets_passed"] for link in self.status()["links"]}
         bursts = json.loads(capture.text("out"))
         streams = {(stream["port"], stream["direction"]): stream for stream in bursts["streams"]}
@@ -256,6 +304,26 @@ class RackBurstsTest(RackCommandTest):
         again = self.run_command("bursts", "--rack", self.name, "--for", "100ms", environment=self.environment)
         assert again.status in (0, 2), again.text("err")
         assert again.text("out") or "no packets" in again.text("err")
+
+    @pytest.mark.soak
+    def test_every_frame_of_a_paced_rank_obeys_its_envelope(self):
+        self.up("--workers", 2, "--rate", "100mbit", "--loss", "0")
+        most = {}
+        for flags in ((), ("--pace", "5mbit")):
+            capture = self.start(
+                *("bursts", "--rack", self.name, "--for", "60s", "--rate", "5mbit", "--json"), environment=self.environment
+            )
+            capture.wait_for("capturing")
+            assert self.sum_over(2, "--bytes", "256Ki", "--iterations", 2, *flags)["verified"]
+            capture.process.send_signal(signal.SIGINT)
+            assert capture.end() == 0, capture.text("err")
+            sent = [one for one in json.loads(capture.text("out"))["streams"] if one["direction"] == "in"]
+            assert all(stream["bytes"] > 3 * 256 << 10 for stream in sent)
+            # B(r) is the maximum over tau of E(tau) - r tau.
+            most[flags] = [stream["backlog"][-1] for stream in sent]
+        assert {at["bytes_per_s"] for of in most.values() for at in of} == {625_000}
+        assert max(at["backlog_bytes"] for at in most["--pace", "5mbit"]) <= 16 * 1514
+        assert min(at["backlog_bytes"] for at in most[()]) > 64 << 10, "not paced"
 
     def test_racks_that_cannot_be_captured(self):
         missing = self.run_command("bursts", "--rack", "none", environment=self.environment)

@@ -124,6 +124,16 @@ class DoctorTest(CommandTest):
             assert re.search(r"wrong_sum: .*by the aggregator at 127\.0\.0\.1:\d+ \(stripe 0", finding["found"])
             daemon.wait_for("job failed", "wrong_sum")
 
+    def test_a_pace_is_recommended_only_if_it_gains(self):
+        address = self.start_aggregator().address
+        finding = self.doctor("--aggregator", address, "--pace", "200mbit")[f"{address} pace"]
+        # On loopback, a sum of 256 KiB takes far less than the 10 ms that the pace costs.
+        assert re.search(r"without: [\d.]+ ms a sum, \d+ of \d{4,} packets .*; at 200mbit: ", finding["found"]), finding
+        assert finding["grade"] == "ok", finding
+        assert finding["found"].endswith("pacing gains nothing here")
+        # Slower than --timeout allows.
+        self.doctor("--aggregator", address, "--pace", "1mbit", "--timeout", "500ms", status=1)
+
     def test_sums_that_nobody_makes(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

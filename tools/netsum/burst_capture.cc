@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <span>
@@ -138,7 +139,8 @@ class CaptureReader {
       }
       ++packets_;
       // The microseconds are nanoseconds at this precision.
-      const auto at_ns = static_cast<int64_t>(static_cast<uint64_t>(header->ts.tv_sec) * 1'000'000'000 +
+      seconds_ = whole_seconds(header->ts.tv_sec);
+      const auto at_ns = static_cast<int64_t>(static_cast<uint64_t>(seconds_) * 1'000'000'000 +
                                               static_cast<uint64_t>(header->ts.tv_usec));
       take(at_ns, Bytes(data, header->caplen), header->len);
     }
@@ -159,6 +161,13 @@ class CaptureReader {
 
   [[noreturn]] void fail(const std::string& why) const { throw UsageError(file_ + ": " + printable(why)); }
   std::string place() const { return "packet " + std::to_string(packets_); }
+
+  // In a pcap file seconds have 32 bits, which libpcap takes as signed. They wrap if that brings a packet near the one before.
+  int64_t whole_seconds(int64_t stored) const {
+    constexpr int64_t kWrap = int64_t{1} << 32, kDay = 86'400;
+    const int64_t seconds = stored < 0 ? stored + kWrap : stored;
+    return packets_ > 1 && std::abs(seconds + kWrap - seconds_) < kDay ? seconds + kWrap : seconds;
+  }
 
   void take(int64_t at_ns, Bytes captured, uint32_t length) {
     const std::optional<Packet> packet = read_packet(*layer_, captured, length);
@@ -200,6 +209,7 @@ class CaptureReader {
   std::unique_ptr<pcap_t, Close> capture_;
   const LinkLayer* layer_ = nullptr;
   uint64_t packets_ = 0;
+  int64_t seconds_ = 0;  // of the last packet
   uint64_t split_ = 0;
   uint32_t largest_unit_ = 0;
   uint64_t short_ = 0;

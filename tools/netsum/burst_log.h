@@ -26,6 +26,7 @@ struct BurstStream {
 struct BurstLog {
   std::vector<BurstStream> streams;
   std::vector<std::string> warnings;
+  int64_t wall_offset_ns = 0;  // to be added to its times for those of the wall clock
 };
 
 // Collects the packets of a file. Packets of several CPUs may be out of order by a little; a clock that was set makes all
@@ -41,6 +42,7 @@ class BurstLogBuilder {
   void add(const std::string& where, const std::string& port, const std::string& direction, int64_t at_ns,
            uint64_t bytes, uint64_t packets = 1);
   void warn(std::string text) { log_.warnings.push_back(std::move(text)); }
+  void set_wall_offset(int64_t ns) { log_.wall_offset_ns = ns; }
   // Sorts and checks. Throws UsageError.
   BurstLog finish();
 

@@ -1,6 +1,8 @@
 // The frames on the links of a virtual rack, for netsum bursts.
+#include <chrono>
 #include <map>
 
+#include "src/base/clock.h"
 #include "src/base/text.h"
 #include "tools/netsum/burst_log.h"
 #include "tools/netsum/flags.h"
@@ -26,6 +28,10 @@ Result<BurstLog> capture_rack(const std::string& name, const std::function<bool(
   const auto take = [&](const LinkFrame& frame) {
     log.add("capture", frame.port, frame.up ? "in" : "out", frame.at_ns, frame.bytes);
   };
+  using std::chrono::system_clock;
+  const auto wall =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(system_clock::now().time_since_epoch());
+  log.set_wall_offset(wall.count() - monotonic_us() * 1000);
   const Result<uint64_t> left_out = capture_frames(ports, goes_on, take);
   if (!left_out.ok()) return left_out.status();
   if (*left_out > 0)

@@ -155,6 +155,7 @@ BurstReport burst_report(std::string file, BurstLog log, const BurstOptions& opt
   report.file = std::move(file);
   report.options = options;
   report.warnings = std::move(log.warnings);
+  report.wall_offset_ns = log.wall_offset_ns;
   for (BurstStream& stream : log.streams) report.streams.push_back(stream_report(std::move(stream), options));
   find_synchronised(&report);
   return report;

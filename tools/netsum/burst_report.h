@@ -44,6 +44,7 @@ struct BurstReport {
   std::string file;
   BurstOptions options;
   std::vector<std::string> warnings;
+  int64_t wall_offset_ns = 0;  // as of the log
   std::vector<Stream> streams;
   // Of bins in which more than half of the streams have more than half of their link; none without a rate, or with one stream.
   std::optional<std::vector<size_t>> synchronised;
@@ -58,6 +59,9 @@ std::string stream_name(const BurstReport::Stream& stream);
 std::string bursts_text(const BurstReport& report);
 nlohmann::ordered_json bursts_json(const BurstReport& report);
 std::string bursts_html(const BurstReport& report);  // burst_page.cc
+// Adds the rate of each stream, in bins of at least `bin_ns`, as a counter track to the trace in this file, or makes one
+// (burst_trace.cc). Returns the exit status. Throws UsageError for a file that is no trace.
+int write_tracks(const BurstReport& report, const std::string& path);
 
 }  // namespace netsum::tool
 

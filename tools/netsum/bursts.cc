@@ -26,6 +26,7 @@ constexpr char kExamples[] =
     "  netsum bursts eth0.pcap --split --json | jq '.streams[].backlog'\n"
     "  netsum bursts --rack demo --for 10s --rate 100mbit   every frame on the links of a virtual rack, as "
     "root\n"
+    "  netsum bursts eth0.pcap --perfetto trace.json        its rates beside the operations of --trace\n"
     "  netsum bursts --live --aggregator 10.0.0.9:5151      what each port of an aggregator has seen since "
     "start\n"
     "\n"
@@ -91,6 +92,10 @@ class BurstsCommand : public Subcommand {
     app_->add_flag("--split", capture_.split, "Of a capture: split such units into frames of this MTU");
     app_->add_flag("--json", json_, "Print the report as JSON");
     app_->add_option("--page,--html", page_, "Also write a page with curves to this file");
+    app_->add_option(
+            "--perfetto", trace_,
+            "Also add the rates, as counter tracks, to this trace (netsum bench --trace), or make one")
+        ->excludes(live);
     app_->footer(kExamples);
   }
 
@@ -122,7 +127,8 @@ class BurstsCommand : public Subcommand {
         json_ ? bursts_json(report).dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n"
               : bursts_text(report);
     print(text);
-    return page_.empty() ? kExitOk : write_file(page_, bursts_html(report));
+    const int status = page_.empty() ? kExitOk : write_file(page_, bursts_html(report));
+    return status != kExitOk || trace_.empty() ? status : write_tracks(report, trace_);
   }
 
   static void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
@@ -168,7 +174,7 @@ class BurstsCommand : public Subcommand {
   CaptureOptions capture_;
   BurstOptions options_;
   bool json_ = false;
-  std::string page_;
+  std::string page_, trace_;
   bool live_ = false;
   std::vector<std::string> aggregators_;
   std::string rack_;

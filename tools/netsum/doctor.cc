@@ -29,6 +29,8 @@ constexpr char kExamples[] =
     "  netsum doctor --aggregator 10.0.0.9:5151 --mtu 9000 --json\n"
     "  netsum doctor --aggregator 10.0.0.9:5151 --verify both\n"
     "                                                  and whether its sums are right\n"
+    "  netsum doctor --aggregator 10.0.0.9:5151 --pace 9gbit\n"
+    "                                                  and whether pacing gains\n"
     "  netsum doctor --aggregator 10.0.0.9:5151 --faults\n"
     "                                                  which link of its jobs loses packets\n"
     "  netsum doctor --serve 10.0.0.1:5150             on one rank's host: answer another's checks\n"
@@ -71,6 +73,7 @@ class DoctorCommand : public Subcommand {
   CLI::App* app_;
   std::vector<std::string> aggregators_, peers_;
   GroupCheck check_;
+  uint64_t pace_bps_ = 0;
   std::string serve_;
   milliseconds serve_for_{600'000};
   std::string serve_rates_;
@@ -114,6 +117,8 @@ DoctorCommand::DoctorCommand(CLI::App& root) {
              std::map<std::string, std::optional<Verify>>(kVerifyModes.begin(), kVerifyModes.end()),
              "Also sum numbers of two ranks at the aggregators and check the sums, in a job of this mode")
       ->envname("NETSUM_VERIFY");
+  add_parsed(*app_, "--pace", pace_bps_, parse_rate,
+             "Also sum at the aggregators with this pace and without, and recommend NETSUM_PACE if it gains");
   add_parsed(*app_, "--timeout", check_.timeout, parse_duration, "Timeout of each step of a check")
       ->default_str("5s");
   token_.declare(*app_, "File with the token that the aggregator requires");
@@ -238,6 +243,7 @@ int DoctorCommand::run() {
   if (!rates_.hosts.empty()) return measure();
   check_.aggregator_token = token_.load();
   check_.tls = tls_.load();
+  check_.pace_bps = static_cast<double>(pace_bps_);
   if (faults_ && aggregators_.empty())
     throw UsageError("--faults: --aggregator host:port is needed, or the variable NETSUM_AGGREGATOR");
   std::vector<Finding> findings;

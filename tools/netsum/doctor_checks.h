@@ -35,6 +35,7 @@ struct GroupCheck {
   int mtu = 1500;
   bool af_xdp = false;           // also open an AF_XDP socket, which attaches an XDP program for a moment
   std::optional<Verify> verify;  // also check sums of a job in this mode
+  double pace_bps = 0;           // also measure what this pace gains; 0: not
   std::chrono::milliseconds timeout{5'000};  // of each step
 };
 
@@ -52,6 +53,18 @@ std::vector<Finding> check_links(const GroupCheck& check);
 // Sums of two ranks in this process, in the mode `check.verify`, which must be set. `can`: the modes that the aggregator has
 // announced; empty: unknown.
 Finding check_sums(const GroupCheck& check, const std::vector<std::string>& can);
+
+// What the sums of two ranks took at one pace.
+struct PaceTrial {
+  std::vector<double> ms;  // of each sum
+  uint64_t packets = 0;    // sent by both
+  uint64_t sent_again = 0;
+};
+// Recommends the pace only if it has gained.
+Finding judge_pace(const std::string& address, double pace_bps, const PaceTrial& without,
+                   const PaceTrial& with);
+// Sums of two ranks in this process, with `check.pace_bps` and without, in turns.
+Finding check_pace(const GroupCheck& check);
 
 }  // namespace netsum::tool
 

@@ -152,6 +152,7 @@ std::vector<Finding> check_group(const GroupCheck& check) {
     findings.push_back(check_path(check));
     if (check.verify && findings.back().grade != Grade::kFail)
       findings.push_back(check_sums(check, remote.status.verify_modes));
+    if (check.pace_bps > 0 && findings.back().grade != Grade::kFail) findings.push_back(check_pace(check));
   }
   if (check.af_xdp) findings.push_back(check_af_xdp(check));
   return findings;
