@@ -59,6 +59,49 @@ TEST(Traffic, PacedRanksObeyTheEnvelopeAndUseTheirRate) {
   }
 }
 
+// The results that rank 0 gets from a switch, in steps of four buckets that begin every `period_us`, over links of 100 Mbit/s.
+std::vector<bursts::Arrival> results_of_steps(int steps, int64_t period_us) {
+  constexpr int kBuckets = 4;
+  Scenario scenario = quiet_scenario(2, DataType::kFloat32, 12'800, steps * kBuckets);
+  scenario.payload_bytes = 1440;
+  scenario.jobs[0].data_slots = 256;
+  scenario.worker_up.bytes_per_us = scenario.worker_down.bytes_per_us = 12.5;
+  scenario.worker_up.queue_bytes = scenario.worker_down.queue_bytes = 1'000'000;
+  for (int i = 0; i < steps * kBuckets; ++i)
+    scenario.jobs[0].operations[static_cast<size_t>(i)].submit_at_us.assign(2, i / kBuckets * period_us);
+  Simulation simulation(scenario);
+  std::vector<bursts::Arrival> log;
+  simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+    if (from == Simulation::aggregator_address(0) && packet.to == Simulation::worker_address(0, 0))
+      log.push_back({simulation.now_us() * 1000, packet.size});
+    return true;
+  });
+  EXPECT_EQ(simulation.run().first_problem(), "");
+  return log;
+}
+
+TEST(Traffic, PeakToMeanOfStepsFollowsTheFormulaOfBursts) {
+  // Bursts of b bytes at rate R every T: T R / b up to tau = b / R, then T / tau.
+  constexpr int kSteps = 40;
+  constexpr double kRate = 0.0125;  // bytes per ns
+  constexpr int64_t kFiveMs = 5'000'000;
+  for (const int64_t period_us : {40'000, 1'200'000}) {
+    const std::vector<bursts::Arrival> log = results_of_steps(kSteps, period_us);
+    const double burst = static_cast<double>(bursts::total_bytes(log)) / kSteps;
+    const auto period_ns = static_cast<double>(period_us) * 1e3;
+    // The mean of whole periods, and windows of at least 20 packets, as the formula's bursts have none.
+    const double mean = burst / period_ns * 1e9;
+    for (const int64_t tau : bursts::geometric_grid(20 * 1472 * 80, period_us * 1000)) {
+      const double formula = period_ns / std::max(static_cast<double>(tau), burst / kRate);
+      EXPECT_NEAR(bursts::peak_to_mean(bursts::envelope(log, tau), tau, mean) / formula, 1, 0.05)
+          << tau << " ns";
+    }
+    EXPECT_NEAR(*bursts::mean_rate(log, bursts::span_ns(log)) / mean, 1, 0.05);
+    // Above 60 only where the period is longer than 60 times 5 ms and than 60 bursts.
+    EXPECT_EQ(*bursts::peak_to_mean(log, kFiveMs) > 60, period_us == 1'200'000) << period_us;
+  }
+}
+
 // Operations that begin every 10 ms, some earlier and some later.
 Scenario periodic(int64_t phase_us) {
   constexpr int kOperations = 20;
