@@ -4,7 +4,9 @@
 //
 //   netsum_engine_bench --benchmark_enable_random_interleaving=true --benchmark_repetitions=20
 //
-// Two threads on two idle cores should come near to twice the speed of one: they share nothing.
+// Two threads on two idle cores should come near to twice the speed of one: they share nothing. With `meters` every packet is metered
+// once more each way than in a communicator: the difference is what the meters of bursts cost, in parts of a worker without
+// system calls.
 #include <benchmark/benchmark.h>
 
 #include <condition_variable>
@@ -29,6 +31,7 @@ namespace {
 constexpr size_t kStripes = 4;
 constexpr uint32_t kPayload = 1440, kDataSlots = 256, kScaleSlots = 16;
 constexpr size_t kElements = size_t{2} << 20;
+constexpr uint64_t kLinkBytesPerS = 1'250'000'000, kOverhead = 42;
 
 Address stripe_address(size_t stripe) {
   return Address::parse("10.0.0.1:" + std::to_string(1000 + stripe)).value();
@@ -48,7 +51,7 @@ DataplaneJob job() {
 // A sink that answers from memory. Aggregator cores for the stripes of one thread.
 class SinkIo final : public PacketIo {
  public:
-  explicit SinkIo(const CoreGroup& group, size_t core) {
+  SinkIo(const CoreGroup& group, size_t core, bool meters) : meters_(meters) {
     for (size_t stripe = 0; stripe < kStripes; ++stripe) {
       if (group.core_of(stripe) != core) continue;
       auto sink = std::make_unique<AggregatorCore>(AggregatorCore::Limits{
@@ -60,6 +63,7 @@ class SinkIo final : public PacketIo {
 
   void send(std::span<const OutPacket> burst) override {
     const int64_t now_us = monotonic_us();
+    if (meters_) sent_.add_packets(now_us, burst, kOverhead);
     for (const OutPacket& packet : burst) {
       AggregatorCore& sink = *sinks_.at(packet.to.port);
       sink.on_packet(now_us, {packet.data, packet.size, local_address()});
@@ -77,6 +81,7 @@ class SinkIo final : public PacketIo {
       burst[taken_.size() - 1] = {answer.bytes.data(), static_cast<uint32_t>(answer.bytes.size()),
                                   answer.from};
     }
+    if (meters_) received_.add_packets(monotonic_us(), burst.first(taken_.size()), kOverhead);
     return taken_.size();
   }
   void wait(int64_t timeout_us) override {
@@ -100,6 +105,9 @@ class SinkIo final : public PacketIo {
     Address from;
     std::vector<uint8_t> bytes;
   };
+  const bool meters_;
+  bursts::Meter sent_{kLinkBytesPerS, bursts::Meter::kLiveBinNs};
+  bursts::Meter received_{kLinkBytesPerS, bursts::Meter::kLiveBinNs};
   std::map<uint16_t, std::unique_ptr<AggregatorCore>> sinks_;  // by port
   std::deque<Answer> answers_;
   std::vector<Answer> taken_;
@@ -109,7 +117,7 @@ class SinkIo final : public PacketIo {
   bool woken_ = false;
 };
 
-std::unique_ptr<Engine> open_engine(size_t threads) {
+std::unique_ptr<Engine> open_engine(size_t threads, bool meters) {
   WorkerOptions worker;
   for (size_t i = 0; i < kStripes; ++i) {
     StripeOptions stripe;
@@ -126,8 +134,8 @@ std::unique_ptr<Engine> open_engine(size_t threads) {
   worker.group = std::make_shared<CoreGroup>(divide_stripes(weights, threads));
   std::vector<std::unique_ptr<EngineCore>> cores;
   for (worker.core = 0; worker.core < threads; ++worker.core)
-    cores.push_back(
-        std::make_unique<NetworkCore>(std::make_unique<SinkIo>(*worker.group, worker.core), worker));
+    cores.push_back(std::make_unique<NetworkCore>(
+        std::make_unique<SinkIo>(*worker.group, worker.core, meters), worker, kLinkBytesPerS));
   auto engine = std::make_unique<Engine>(std::move(cores), [](const Status& status) {
     std::fprintf(stderr, "%s\n", status.to_string().c_str());
   });
@@ -135,8 +143,8 @@ std::unique_ptr<Engine> open_engine(size_t threads) {
   return engine;
 }
 
-void threads(benchmark::State& state) {
-  const std::unique_ptr<Engine> engine = open_engine(static_cast<size_t>(state.range(0)));
+void run(benchmark::State& state, size_t threads, bool meters) {
+  const std::unique_ptr<Engine> engine = open_engine(threads, meters);
   NETSUM_ASSERT(engine->wait_connected(std::chrono::steady_clock::now() + std::chrono::seconds(10)).ok());
   std::vector<float> input(kElements), output(kElements);
   for (size_t i = 0; i < kElements; ++i) input[i] = static_cast<float>(i % 64);
@@ -150,7 +158,15 @@ void threads(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kElements * sizeof(float)));
 }
 
+void threads(benchmark::State& state) {
+  run(state, static_cast<size_t>(state.range(0)), false);
+}
 BENCHMARK(threads)->Arg(1)->Arg(2)->UseRealTime();
+
+void meters(benchmark::State& state) {
+  run(state, 1, true);
+}
+BENCHMARK(meters)->UseRealTime();
 
 }  // namespace
 }  // namespace netsum

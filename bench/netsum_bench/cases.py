@@ -11,6 +11,7 @@ import functools
 import os
 
 from netsum_bench.labs import (
+    backlog,
     commands,
     ghosts,
     groups,
@@ -401,6 +402,45 @@ IN_ORDER = [
         shows="step_ms",
         key=("rate", "bytes", "arm"),
         tables={"two-jobs": turns.table},
+    ),
+    Case(
+        "backlog",
+        "What must a link queue, and what does a step take, with pacing and barriers?",
+        backlog.backlog,
+        axes(
+            rate="100mbit",
+            bytes=256 * KI,
+            steps=10,
+            rounds=1,
+            jobs=[1, 2, 3],
+            system=list(backlog.SYSTEMS),
+            barrier=backlog.BARRIERS,
+            pace=backlog.PACES,
+        ),
+        place=("rate",),
+        minutes=5.5,
+        help={
+            "jobs": "at once, with a rank of each on every host",
+            "barrier": "before each sum",
+            "pace": "part of a link's rate (server: of a fourth of it); 0: no pacing",
+        },
+        known={"system": list(backlog.SYSTEMS), "barrier": backlog.BARRIERS},
+        shows="step_ms",
+        key=("rate", "bytes", "jobs", "system", "barrier", "pace"),
+        tables={"backlog": backlog.table},
+    ),
+    Case(
+        "peaks",
+        "How much more than the mean does a training send in its bursts?",
+        backlog.peaks,
+        axes(rate="100mbit", steps=6, period=[4000, 400]),
+        place=("rate",),
+        minutes=1,
+        help={"period": "milliseconds of the pause before each step"},
+        shows="peak_to_mean",
+        unit="times the mean in 5.6 ms",
+        key=("rate", "period"),
+        tables={"peaks": backlog.peaks_table},
     ),
     Case(
         "floods",

@@ -1,8 +1,8 @@
 """One rank of the cases that compare the steps of trainings: of the controller of compression, and of the hooks of DDP.
 
 Reads lines of JSON from standard input: {"gate", "system", "settings", "hook", "load", "steps", "model"}. For each, all
-ranks train a model so many steps, each system a model of its own that lives on between lines, and print {"step_s",
-"controller"}: the seconds of every step on this rank, and the controller's counts, if there is one. `settings`: of
+ranks train a model so many steps, after a pause of "pause_s" before each if it is there, each system a model of its own that
+lives on between lines, and print {"step_s", "controller"}: the seconds of every step on this rank, and the controller's counts, if there is one. `settings`: of
 netsum.torch.compress(); null: no hook. `hook`: "C++", or "Python", where DDP calls it through Python. `load`: "busy" while
 a thread computes in Python, as a data loader or a logger does; otherwise "quiet". `model`: {"width", "layers", "batch",
 "bucket_mb"}.
@@ -40,8 +40,9 @@ class System:
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.01)
         self._inputs = torch.randn(batch, width, generator=torch.Generator().manual_seed(rank))
 
-    def step(self):
+    def step(self, pause_s):
         """Seconds of one step: from the start, which all ranks have together, to its end on this rank."""
+        time.sleep(pause_s)
         dist.barrier()
         start = time.perf_counter()
         self._optimizer.zero_grad()
@@ -84,7 +85,7 @@ def main():
         if name not in systems:
             systems[name] = System(options.rank, asked["settings"], asked["hook"], **asked["model"])
         with under(asked["load"]):
-            step_s = [systems[name].step() for _ in range(asked["steps"])]
+            step_s = [systems[name].step(asked.get("pause_s", 0)) for _ in range(asked["steps"])]
         print(json.dumps({"step_s": step_s, "controller": systems[name].controller()}), flush=True)
     end_worker()
 

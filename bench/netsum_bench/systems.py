@@ -161,13 +161,15 @@ class Netsum(Tuned):
 
 class TorchRanks:
     """A process of PyTorch on every worker, which answers lines. They stay up between measurements, as importing torch takes
-    seconds. `arguments`: of the module, behind rank, number of ranks and the master's address."""
+    seconds. `arguments`: of the module, behind rank, number of ranks and the master's address. `hosts`: the worker of each rank,
+    if not the one of the same number; that of rank 0 is the first."""
 
-    def __init__(self, rack, module, *arguments, port=None):
+    def __init__(self, rack, module, *arguments, port=None, hosts=None):
         self.workers = rack.workers
+        hosts = range(rack.workers) if hosts is None else hosts
         command = [sys.executable, "-m", f"netsum_bench.{module}"]
         master = rack.master if port is None else f"{rack.master.split(':')[0]}:{port}"
-        self.commands = [rack.inside(w, *command, w, rack.workers, master, *arguments) for w in range(rack.workers)]
+        self.commands = [rack.inside(w, *command, r, rack.workers, master, *arguments) for r, w in enumerate(hosts)]
         self.processes = []
         self.log = tempfile.TemporaryFile("a+")  # noqa: SIM115  what any of them says besides answers; ends with this object
         self.begin()
@@ -199,13 +201,16 @@ class TorchRanks:
         self.log.seek(0)
         return self.log.read().strip()[-500:]
 
+    def tell(self, line):
+        for process in self.processes:
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+
     def ask(self, line_of):
         """What all answer to the line that `line_of` makes of the path of a start gate."""
         with gate_file(self.workers) as gate:
             try:
-                for process in self.processes:
-                    process.stdin.write(line_of(gate) + "\n")
-                    process.stdin.flush()
+                self.tell(line_of(gate))
                 return self.answers()
             except PROBLEMS:  # of which this measurement fails, but not those that follow
                 self.close(0)

@@ -6,7 +6,7 @@ import pytest
 from bench_harness import namespaces, needs_package, needs_root, run_bench
 from netsum_bench import records
 from netsum_bench.cases import CASES
-from netsum_bench.labs import jobs, racks, schedules, serving, sparse, training, trees
+from netsum_bench.labs import backlog, jobs, racks, schedules, serving, sparse, training, trees
 from netsum_bench.tables import racks as tables
 
 soak = pytest.mark.soak
@@ -351,3 +351,34 @@ def test_serving_failures(tmp_path):
         assert by[event]["complete"] > 0 and by[event]["without_answer"] == 0
     assert by["front"]["without_answer"] > 0 and by["front"]["left"] == 0
     assert "| rank 0 is killed |" in said
+
+
+@soak
+@needs_package
+@needs_root
+def test_backlog(tmp_path):
+    flags = ("--jobs", "1,2", "--pace", "0,0.5", "--barrier", "none", "--steps", 4)
+    found, _, said = measured(tmp_path, "backlog", *flags, key="step_ms")
+    assert len(found) == 2 * 3 * 2
+    links = {f"w{host}" for host in range(backlog.HOSTS + 1)}
+    for r in found:
+        # The frames of a full packet at least; the server's link carries packets of its jobs only.
+        assert set(r["backlog_bytes"]) <= links and max(r["backlog_bytes"].values()) > 1000
+        assert len(r["step_ms"]) == r["jobs"]
+    by = {(r["jobs"], r["system"], r["pace"]): r for r in found}
+    for system in ("ring", "server"):
+        assert min(by[1, system, 0.5]["step_ms"]) > min(by[1, system, 0.0]["step_ms"]), "half of the rate takes longer"
+    # 256 KiB from each of four ranks to one link, and the sums back.
+    assert min(by[1, "server", 0.0]["step_ms"]) > 4 * 256 / 12.5 * 1.024
+    assert "|1|ring|" in said
+    assert not [line for line in namespaces().splitlines() if line.startswith("netsum-q")]
+
+
+@soak
+@needs_package
+@needs_root
+def test_peaks(tmp_path):
+    found, _, said = measured(tmp_path, "peaks", "--steps", 3, "--period", 4000, key="windows")
+    assert len(found) == 1 and found[0]["peak_to_mean"][0] > 60
+    assert found[0]["step_bytes"] > 4 * 2 * (256 * 256 + 256), "a DDP step's gradients"
+    assert "| 4 | all |" in said

@@ -4,7 +4,7 @@ import pytest
 from bench_harness import cells, rows_of
 from netsum_bench import report
 from netsum_bench.cases import CASES
-from netsum_bench.labs import commands, schedules, serving, training, trees
+from netsum_bench.labs import backlog, commands, schedules, serving, training, trees
 from netsum_bench.runner import turns_of
 from netsum_bench.tables import controller, micro, racks
 from netsum_bench.tables.columns import (
@@ -528,3 +528,43 @@ def test_links_of_fabrics_follow_the_rate():
     for wrong in ({"workers": 6, "fabric": "cube"}, {"workers": 5}, {"workers": 2}, {"rate": "none"}):
         with pytest.raises(ValueError, match=r"workers|rate"):
             trees.that_can_be_linked({"workers": 8, "fabric": "racks", "rate": "1gbit", **wrong})
+
+
+def test_backlogs():
+    def turn(pace, ms, needs, **more):
+        needs = {f"w{host}": 1000 * kb for host, kb in enumerate(needs)}
+        barrier = {"jobs": 1, "system": "ring", "barrier": "none", "pace": pace}
+        return {**barrier, "step_ms": ms, "backlog_bytes": needs, **more}
+
+    found = [
+        turn(0.0, [40.4], [1, 66, 3]),
+        turn(0.5, [80.0], [24.04, 2]),
+        turn(0.0, [50, 60], [7, 8], jobs=2, barrier="barrier"),
+        {"jobs": 2, "system": "server", "barrier": "none", "pace": 0.0, "failed": "why"},
+    ]
+    assert backlog.table(found).splitlines() == [
+        "|jobs||unpaced|0.5R|",
+        "|--|--|--:|--:|",
+        "|1|ring|40/66.0|80/24.0|",
+        "|2|ring, barrier|55/8.00||",
+    ]
+    assert [backlog.share_of(system) for system in backlog.SYSTEMS] == [1, 1, 0.25]
+    # In the rings of three jobs, one host receives from all others.
+    before = [{order[i]: order[i - 1] for i in range(len(order))} for order in backlog.ORDERS]
+    assert len({of[2] for of in before}) == 3 and all(sorted(of) == [0, 1, 2, 3] for of in before)
+    assert all(order[0] == 0 for order in backlog.ORDERS), "where the ranks meet"
+
+
+def test_peaks_of_a_training():
+    # Bursts of 100 kB every 100 ms: 64 KiB at once, and the rest at 12.5 bytes a microsecond.
+    times = [100_000, 1_000_000, 2_000_000, 10_000_000, 100_000_000, 200_000_000]
+    envelope = [66_786, 78_036 * 1.1, 90_536, 100_000, 100_000, 200_000]
+    windows = [
+        {"tau_ns": tau, "bytes": most, "peak_to_mean": most / (tau * 1e-9 * 10**6)}
+        for tau, most in zip(times, envelope, strict=True)
+    ]
+    one = {"rate": "100mbit", "period": 100, "step_bytes": 100_000, "mean_bytes_per_s": 10**6, "windows": windows}
+    assert [list(row.values()) for row in rows_of(backlog.peaks_table([one, {"failed": "why"}]))] == [
+        ["0.1", "100", "1.00", "1.00", "+0.0 %"],
+        ["0.1", "all", "", "", "+0.0 to +10.0 %"],
+    ]

@@ -43,15 +43,19 @@ def common_start():
 
 @contextlib.contextmanager
 def capturing(rack, rate, found):
-    """For the time of a `with`: puts the streams of all links into `found`."""
+    """For the time of a `with`: puts the streams of all links into `found`; Failed if frames were missed."""
     command = [rack.netsum, "bursts", "--rack", rack.name, "--for", f"{DEADLINE_S}s", "--rate", rate, "--json"]
+    command += ["--bin-us", 10_000]  # the search for a period in more of them takes seconds
     capture = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         if not capture.stderr.readline().startswith("capturing"):
             raise Failed("the links of the rack cannot be captured")
         yield
         capture.send_signal(signal.SIGINT)
-        found.extend(json.loads(finish([capture], 60)[0])["streams"])
+        report = json.loads(finish([capture], 60)[0])
+        if missed := [warning for warning in report["warnings"] if "left out" in warning]:
+            raise Failed(f"the capture is not whole: {missed[0]}")
+        found.extend(report["streams"])
     finally:
         capture.kill()
         capture.wait()
