@@ -44,7 +44,7 @@ def pace_connections(descriptors, bits_per_s):
 
 def make_group(asked):
     os.environ["NETSUM_AGGREGATOR"] = asked["aggregator"]
-    os.environ["NETSUM_PACE"] = f"{asked['pace_bps'] / 1e3:g}kbit" if asked["pace_bps"] else ""
+    os.environ["NETSUM_PACE"] = f"{asked['pace_bps'] // 1000}kbit" if asked["pace_bps"] else ""
     before = sockets()
     group = dist.new_group(backend=asked["backend"])
     dist.barrier(group)  # so that it has all its connections, and has joined its job

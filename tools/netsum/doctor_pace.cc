@@ -96,7 +96,8 @@ Finding judge_pace(const std::string& address, double pace_bps, const PaceTrial&
     finding.advice =
         advice + fmt::format("{:.1f} % fewer packets were sent again, in as much time", fewer / 10);
   } else {
-    finding.found += "; pacing gains nothing here";
+    finding.found += time > kAsFast ? fmt::format("; pacing costs {:.0f} % more time here", 100 * (time - 1))
+                                    : "; pacing gains nothing here";
   }
   if (!finding.advice.empty()) finding.grade = Grade::kWarn;
   return finding;

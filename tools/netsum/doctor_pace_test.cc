@@ -30,13 +30,14 @@ TEST(DoctorPaceTest, IsRecommendedIfSumsAreFaster) {
 TEST(DoctorPaceTest, IsRecommendedIfFewerPacketsAreSentAgainInAsMuchTime) {
   EXPECT_THAT(judged(trial(20, 120), trial(20.3, 20)).advice,
               HasSubstr("1.0 % fewer packets were sent again"));
-  EXPECT_EQ(judged(trial(20, 120), trial(21, 20)).advice, "") << "slower";
+  const Finding slower = judged(trial(20, 120), trial(21, 20));
+  EXPECT_EQ(slower.advice, "");
+  EXPECT_THAT(slower.found, HasSubstr("costs 5 % more time"));
 }
 
 TEST(DoctorPaceTest, IsNotRecommendedWithoutAGain) {
   for (const Finding& finding : {judged(trial(20, 0), trial(20, 0)), judged(trial(20, 0), trial(19.5, 0)),
-                                 judged(trial(20, 0), trial(40, 0)), judged(trial(20, 20), trial(20, 10)),
-                                 judged(trial(20, 0), trial(20, 90))}) {
+                                 judged(trial(20, 20), trial(20, 10)), judged(trial(20, 0), trial(20, 90))}) {
     EXPECT_EQ(finding.grade, Grade::kOk) << finding.found;
     EXPECT_EQ(finding.advice, "") << finding.found;
     EXPECT_THAT(finding.found, HasSubstr("gains nothing"));

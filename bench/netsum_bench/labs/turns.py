@@ -61,8 +61,9 @@ def capturing(rack, rate, found):
         capture.wait()
 
 
-def run_jobs(rack, aggregator, phases, size, steps, pause_s):
-    """One job for each of `phases`, at once; by job the seconds of its steps, and of the sums in them."""
+def run_jobs(rack, aggregator, phases, size, steps, pause_s, counted_in=None):
+    """One job for each of `phases`, at once; by job the seconds of its steps, and of the sums in them. All jobs make the steps that
+    count in the context `counted_in`."""
     jobs, counted = [], range(FIRST, FIRST + steps)
 
     def command(job, rank):
@@ -83,6 +84,10 @@ def run_jobs(rack, aggregator, phases, size, steps, pause_s):
                 stack.callback(watched.close)
                 jobs.append((watched, events))
         found = []
+        ready = lambda of: any(event["event"] == "iteration" and event["n"] == FIRST - 1 for _, event in of)
+        for watched, events in jobs[::RANKS] if counted_in else []:
+            watched.wait(lambda events=events: ready(events), DEADLINE_S)
+        stack.enter_context(counted_in or contextlib.nullcontext())
         for watched, events in jobs[::RANKS]:
             watched.wait(lambda: False, DEADLINE_S)  # for its end
             ends = {event["n"]: (when, event) for when, event in events if event["event"] == "iteration"}
@@ -100,8 +105,8 @@ def run_jobs(rack, aggregator, phases, size, steps, pause_s):
 @contextlib.contextmanager
 def turns(run, place, turns):
     """Two jobs of two workers sum at a spare host, whose link both need; each pauses between sums for so long that a sum takes 40 % of a
-    step when the job is alone. They begin at the same time: one alone, both, and both with offsets, after which the spare host gives turns. All frames on its
-    link are captured. Every result is verified."""
+    step when the job is alone. They begin at the same time: one alone, both, and both with offsets, after which the spare host gives turns. All frames of the
+    steps that count, on its link, are captured. Every result is verified."""
     rate, workers = place["rate"], JOBS * RANKS
     with contextlib.ExitStack() as stack:
         rack = stack.enter_context(Rack(run.netsum, f"t{os.getpid()}", workers, rate, 1500, "user", loss=0, spares=1))
@@ -125,8 +130,8 @@ def turns(run, place, turns):
             if turn["arm"] != "offsets":
                 phases = [common_start()] * (1 if turn["arm"] == "alone" else JOBS)
             streams = []
-            with capturing(rack, rate, streams):
-                found = run_jobs(rack, aggregator, phases, turn["bytes"], turn["steps"], pause_s)
+            counted_in = capturing(rack, rate, streams)
+            found = run_jobs(rack, aggregator, phases, turn["bytes"], turn["steps"], pause_s, counted_in)
             link = next(one for one in streams if (one["port"], one["direction"]) == (f"w{workers}", "out"))
             return {
                 "step_ms": [1e3 * step for job in found for step in job["step_s"]],
