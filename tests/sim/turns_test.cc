@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "emulate/simulation.h"
 #include "src/base/rng.h"
 #include "src/base/soak.h"
+#include "src/bursts/bursts.h"
 #include "tests/sim/known_sum.h"
 
 namespace netsum::emulate {
@@ -33,11 +35,11 @@ struct Training {
   int64_t scatter_us = 0;  // a rank computes for up to so much longer
   double loss = 0;
   uint64_t seed = 1;
+  uint32_t queue_bytes = 40'000;
+  int steps = soak() ? 200 : 40;
 };
 
-int steps() {
-  return soak() ? 200 : 40;
-}
+constexpr size_t kFirst = 2;  // steps that do not count: jobs may wait for their phase
 
 // How long the links need for a sum, and what a job computes beside it.
 double sum_us(int aggregators) {
@@ -95,8 +97,27 @@ class Trainer final : public Program {
   Rng rng_, own_rng_;
 };
 
-// By job, the mean length of the steps.
-std::vector<double> run(const Training& training) {
+// What comes to an aggregator's link behind the links of the ranks, whose queues have room for all of it.
+class Arrivals {
+ public:
+  void add(int64_t now_us, const Address& from, size_t bytes) {
+    double& free_us = free_us_[from.to_string()];
+    free_us = std::max(free_us, static_cast<double>(now_us)) + static_cast<double>(bytes) / kLink;
+    log_.push_back({static_cast<int64_t>(free_us * 1e3), bytes});
+  }
+  // What a link of the ranks' rate must queue.
+  double backlog() {
+    std::sort(log_.begin(), log_.end(), [](const auto& a, const auto& b) { return a.at_ns < b.at_ns; });
+    return bursts::backlog(log_, static_cast<uint64_t>(kLink * 1e6));
+  }
+
+ private:
+  std::map<std::string, double> free_us_;  // when a rank's link is free again
+  std::vector<bursts::Arrival> log_;
+};
+
+// By job, the mean length of the steps. `arrivals`: those at the aggregator while steps count.
+std::vector<double> run(const Training& training, Arrivals* arrivals = nullptr) {
   Scenario scenario = quiet_scenario(kRanks, DataType::kInt32, 1, 0);
   scenario.seed = training.seed;
   scenario.payload_bytes = kPayload;
@@ -115,24 +136,30 @@ std::vector<double> run(const Training& training) {
   for (LinkOptions* link :
        {&scenario.worker_up, &scenario.worker_down, &scenario.aggregator_up, &scenario.aggregator_down}) {
     *link = {.delay_us = 10, .jitter_us = 5, .loss = training.loss, .bytes_per_us = kLink};
-    link->queue_bytes = 40'000;
+    link->queue_bytes = training.queue_bytes;
   }
   Simulation simulation(scenario);
   std::vector<Trainer::Job> jobs(scenario.jobs.size());
   std::vector<std::unique_ptr<Trainer>> trainers;
   for (size_t j = 0; j < jobs.size(); ++j) {
     jobs[j] = {.simulation = &simulation, .training = &training, .number = j};
-    jobs[j].ended_us.resize(static_cast<size_t>(steps()));
+    jobs[j].ended_us.resize(static_cast<size_t>(training.steps));
     for (int rank = 0; rank < kRanks; ++rank) {
       trainers.push_back(std::make_unique<Trainer>(&jobs[j], rank));
       simulation.set_program(j, rank, trainers.back().get());
     }
   }
+  simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+    const bool counts =
+        std::all_of(jobs.begin(), jobs.end(), [](const auto& job) { return job.ended_us[kFirst] > 0; });
+    if (arrivals && counts && packet.to == Simulation::aggregator_address(0))
+      arrivals->add(simulation.now_us(), from, packet.size);
+    return true;
+  });
   EXPECT_EQ(simulation.run().first_problem(), "");
   std::vector<double> means;
   for (const Trainer::Job& job : jobs) {
     EXPECT_FALSE(job.wrong);
-    constexpr size_t kFirst = 2;  // they may wait for their phase
     means.push_back(static_cast<double>(job.ended_us.back() - job.ended_us[kFirst]) /
                     static_cast<double>(job.ended_us.size() - 1 - kFirst));
   }
@@ -167,6 +194,20 @@ TEST(Turns, WithSeveralStripesLossAndRanksThatAreLate) {
     EXPECT_LT(longer({.turns = true, .scatter_us = 20'000, .seed = seed}), 1.03) << seed;
     EXPECT_LT(longer({.turns = true, .loss = 0.001, .seed = seed}), 1.05) << seed;
   }
+}
+
+TEST(Turns, BringTheBacklogOfTwoJobsToThatOfOne) {
+  // A queue with room for the windows of all.
+  Training training{.varies = 0, .queue_bytes = 2'000'000, .steps = 12};
+  Arrivals alone, together, in_turns;
+  training.jobs = 1;
+  run(training, &alone);
+  training.jobs = 2;
+  run(training, &together);
+  training.turns = true;
+  run(training, &in_turns);
+  EXPECT_GT(together.backlog(), 1.5 * alone.backlog());
+  EXPECT_LT(in_turns.backlog(), 1.05 * alone.backlog());
 }
 
 // Nobody can keep them apart.
