@@ -568,3 +568,10 @@ def test_peaks_of_a_training():
         ["0.1", "100", "1.00", "1.00", "+0.0 %"],
         ["0.1", "all", "", "", "+0.0 to +10.0 %"],
     ]
+
+
+def test_what_meters_cost():
+    speeds = {"threads/1/real_time": [2e9, 2.2e9, 1e9], "threads/2/real_time": [4e9], "meters/real_time": [1.99e9]}
+    found = [{"case": case, "bytes_per_second": speed} for case, of in speeds.items() for speed in of]
+    rows = {row["engine threads"]: row["times one thread"] for row in rows_of(micro.engine(found))}
+    assert rows == {"1": "1.000", "1, packets metered twice": "0.995", "2": "2.000"}
