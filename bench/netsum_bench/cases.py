@@ -154,8 +154,31 @@ ONE_HOST = Case(
     needs=("netsum",),
 )
 
+# Of sums that take less than a millisecond, few turns say little.
+SMALL_SUMS = in_racks(
+    "small",
+    "How long does a small all-reduce take in a rack?",
+    9,
+    EQUAL,
+    of_racks.distributions,
+    axes(workers=[8, 4, 2], rate="none", bytes=[4 * KI, 64 * KI], rounds=15),
+)
+SMALL_ON_HOST = dataclasses.replace(
+    ONE_HOST,
+    name="small-one-host",
+    question="How long does a small all-reduce of ranks on one host take?",
+    axes={
+        **ONE_HOST.axes,
+        **axes(bytes=[KI, 4 * KI, 64 * KI], rounds=15, system=["netsum-memory", "openmpi-memory", "gloo"]),
+    },
+    minutes=6,
+    tables={"small-one-host": of_racks.distributions},
+)
+
 IN_ORDER = [
     RACK,
+    SMALL_SUMS,
+    SMALL_ON_HOST,
     Case(
         "shares",
         "How close to the optimum of its plan is every placement of aggregators?",

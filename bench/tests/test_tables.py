@@ -52,6 +52,14 @@ def test_cells_are_of_all_iterations():
     assert (cell["median"], cell["iterations"], cell["up"]) == (2.5, 4, 2) and cell["settings"] == ["all_reduce"]
 
 
+def test_distributions_are_of_all_turns_of_a_size():
+    turns = [record("gloo", [float(100 * n + i) for i in range(100)], n, bytes=4096) for n in range(3)]
+    (row,) = rows_of(racks.distributions([*turns, record("gloo", [], 3, bytes=4096, failed="why")]))
+    assert list(row.values())[2:] == ["0.000", "30.000", "150.000", "270.000", "297.000", "49.500 - 249.500", "3"]
+    small = [case for case in CASES.values() if case.name.startswith("small")]
+    assert small and all(len(case.axes["round"]) >= 15 and max(case.axes["bytes"]) == 64 << 10 for case in small)
+
+
 def test_the_table_has_bounds_settings_failures_and_what_is_fastest():
     found = [
         record("netsum-user", [100.0] * 7),

@@ -243,6 +243,28 @@ def by_system(records, counts=(4, 8)):
     return markdown(["ms", "ranks", "links", *names], rows, 3)
 
 
+def distributions(records):
+    """Of each system at each place, over all turns: percentiles of its times, and the least and greatest median of a turn."""
+    groups = {}
+    for record in records:
+        if record.get("times_ms"):
+            key = (by_rate(record["rate"]), record["workers"], record["bytes"], list(SYSTEMS).index(record["system"]))
+            groups.setdefault(key, []).append(record)
+    rows = []
+    for _, turns in sorted(groups.items()):
+        of = turns[0]
+        place = [str(of["workers"]), *([] if of["rate"] == "host" else [rate_text(of["rate"])]), size_text(of["bytes"])]
+        times = sorted(t for turn in turns for t in turn["times_ms"])
+        percentiles = [f"{times[min(len(times) - 1, len(times) * p // 100)]:.3f}" for p in (0, 10, 50, 90, 99)]
+        medians = [median(turn["times_ms"]) for turn in turns]
+        system = f"{SYSTEMS[of['system']].label}, {place_of(of['system'], of['rate'])}"
+        rows.append(
+            [", ".join(place), system, *percentiles, f"{min(medians):.3f} - {max(medians):.3f}", str(len(turns))]
+        )
+    headings = ["ranks, size", "ms", "least", "10 %", "50 %", "90 %", "99 %", "medians of turns", "turns"]
+    return markdown(headings, rows, 2) if rows else NOTHING
+
+
 def papers(records):
     """In the terms of SwitchML's microbenchmark: the share of the link's greatest goodput, and the ratio to the best ring."""
     found = cells(records)
