@@ -17,7 +17,7 @@ from netsum_bench import options as of
 from netsum_bench import report
 from netsum_bench.cases import CASES
 from netsum_bench.machine import ROOT, machine
-from netsum_bench.processes import end_in_order
+from netsum_bench.processes import end_in_order, forget_settings_of_peers
 from netsum_bench.runner import Run
 
 
@@ -54,6 +54,7 @@ def main(arguments=None):
         run = Run(case, axes, options.netsum, path, options.budget)
     except ValueError as bad:
         commands.choices[case.name].error(str(bad))
+    forget_settings_of_peers()
     run.say(f"{case.name}: {case.question}\n{machine()}")
     run.measure_all()
     records = run.records()

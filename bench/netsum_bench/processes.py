@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import random
 import signal
 import socket
@@ -19,6 +20,12 @@ class Failed(Exception):
 
 # What may go wrong with one system without ending the run of all: also output that cannot be understood, or a timeout.
 PROBLEMS = (Failed, OSError, ValueError, LookupError, subprocess.SubprocessError)
+
+
+def forget_settings_of_peers():
+    """Of the shell that has started this: they would hold beside those that are tried."""
+    for name in [name for name in os.environ if name.startswith(("GLOO_", "NCCL_", "OMPI_MCA_", "PMIX_MCA_"))]:
+        del os.environ[name]
 
 
 def start(command, env=None):

@@ -362,10 +362,10 @@ class OpenMpi(Tuned):
             steps = [part for step in plan for part in (stack.enter_context(gate_file(self.rack.workers)), *step)]
             command = ["mpirun", *self.placement, *self.flags(setting), "-np", self.rack.workers, self.program]
             command += [self.program_of(setting), *steps]
-            # Without the shell's settings of Open MPI, which would hold beside those that are tried.
-            shell = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_MCA_", "PMIX_MCA_"))}
             as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-            run = start(self.rack.inside(self.rack.launcher, *command), env={**shell, **self.environment, **as_root})
+            run = start(
+                self.rack.inside(self.rack.launcher, *command), env={**os.environ, **self.environment, **as_root}
+            )
             lines = [line for line in finish([run])[0].splitlines() if line.startswith("[{")]
         if len(lines) != len(plan):
             raise Failed("mpirun printed no result")

@@ -1,6 +1,8 @@
 """The runner with labs that only pretend, the command line of every case, and what `make results` makes of records."""
 
 import contextlib
+import os
+import sys
 
 import pytest
 from netsum_bench import __main__ as command
@@ -178,6 +180,16 @@ def test_what_is_missing_is_said(capsys):
 def test_the_list_has_every_case(capsys):
     assert command.main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(CASES)
+
+
+def test_settings_of_peers_in_the_shell_have_no_effect(monkeypatch, tmp_path):
+    names = ["GLOO_SOCKET_IFNAME", "NCCL_ALGO", "OMPI_MCA_coll", "PMIX_MCA_gds"]
+    for name in names:
+        monkeypatch.setenv(name, "basic")
+    seen = {}
+    monkeypatch.setattr(command.Run, "measure_all", lambda _run: seen.update(os.environ))
+    command.main(["one-host", "--netsum", sys.executable, "--json", str(tmp_path / "records.jsonl")])
+    assert "PATH" in seen and not set(names) & set(seen)
 
 
 # --- Records, pages and published tables

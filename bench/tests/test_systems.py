@@ -162,27 +162,6 @@ def test_workers_connect_with_the_congestion_control_that_is_set():
             subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
 
 
-def test_settings_of_open_mpi_in_the_shell_have_no_effect(monkeypatch):
-    seen = {}
-
-    def start(_command, env):
-        seen.update(env)
-        raise systems.Failed("seen")
-
-    monkeypatch.setenv("OMPI_MCA_coll", "basic")
-    monkeypatch.setenv("PMIX_MCA_gds", "hash")
-    monkeypatch.setattr(systems, "start", start)
-    mpi = object.__new__(systems.OpenMpi)
-    mpi.placement, mpi.program = [], "mpi_collective"
-    mpi.rack = type(
-        "Rack", (), {"workers": 2, "launcher": "sw", "inside": lambda self, _where, *command: list(command)}
-    )()
-    with pytest.raises(systems.Failed, match="seen"):
-        mpi.run_with("default", [])
-    assert not [name for name in seen if name.startswith(("OMPI_MCA_", "PMIX_MCA_"))]
-    assert "PATH" in seen
-
-
 @pytest.mark.parametrize("rack", sorted({placement.rack for placement in racks.PLACEMENTS.values()}))
 def test_racks_of_placements_follow_the_rate(rack):
     assert not any("100" in str(flag) for flag in racks.rack_flags(rack, 8, "1gbit"))
