@@ -181,6 +181,29 @@ def test_8_bit_lanes_keep_to_the_documented_error(dtype):
         assert sent > 0
 
 
+def test_tensors_of_a_coalesced_call_share_packets():
+    def sums(rank):
+        inputs = [torch.linspace(rank, i + rank, 100) for i in range(20)]
+        alone = [tensor.clone() for tensor in inputs]
+        before = netsum.torch.stats()
+        for tensor in alone:
+            dist.all_reduce(tensor)
+        between = netsum.torch.stats()
+        with dist._coalescing_manager():
+            for tensor in inputs:
+                dist.all_reduce(tensor)
+        after = netsum.torch.stats()
+        assert all(map(torch.equal, inputs, alone))
+        return [
+            [b[name] - a[name] for name in ("operations", "packets_sent")]
+            for a, b in ((before, between), (between, after))
+        ]
+
+    for one_by_one, together in ranks.run(sums, world_size=2, env={"NETSUM_SHARED_MEMORY": "0"}):
+        assert one_by_one[0] == 20 and together[0] == 1
+        assert 2 * together[1] < one_by_one[1]  # 6 and 20 packets, and greetings
+
+
 def test_many_in_flight():
     def on_rank(rank):
         generator = torch.Generator().manual_seed(7)
