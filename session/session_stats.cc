@@ -68,9 +68,11 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
   }
   stats->waiting_for.assign(waits_for.begin(), waits_for.end());
   if (shard != nullptr) {
-    stats->shard_bytes_received = shard->bytes_received() + overhead * shard->packets_received();
-    stats->shard_bytes_sent = shard->bytes_sent() + overhead * shard->packets_sent();
-    stats->sends_refused += shard->sends_refused();
+    const auto of = shard->counters(
+        {"bytes_received", "packets_received", "bytes_sent", "packets_sent", "sends_refused"});
+    stats->shard_bytes_received = of[0] + overhead * of[1];
+    stats->shard_bytes_sent = of[2] + overhead * of[3];
+    stats->sends_refused += of[4];
   }
 }
 

@@ -1,5 +1,6 @@
 #include "session/shard.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -90,21 +91,23 @@ Result<ShardJob> Shard::install(const Membership& membership, size_t number, int
   return ShardJob(dataplane_.get(), job, membership.epoch);
 }
 
-uint64_t Shard::counter(const char* name) const {
+std::vector<uint64_t> Shard::counters(const std::vector<std::string_view>& names) const {
+  std::vector<uint64_t> values(names.size());
   for (const AggregatorCounter& counter : dataplane_->counters()) {
-    if (counter.name == name) return counter.value;
+    const auto name = std::find(names.begin(), names.end(), counter.name);
+    if (name != names.end()) values[static_cast<size_t>(name - names.begin())] = counter.value;
   }
-  return 0;
+  return values;
 }
 
 void Shard::linger(std::chrono::steady_clock::time_point deadline) const {
   using std::chrono::milliseconds;
   constexpr milliseconds kQuiet{300}, kStep{20};
-  uint64_t heard = packets_received();
+  uint64_t heard = counters({"packets_received"})[0];
   milliseconds quiet{0};
   while (quiet < kQuiet && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kStep);
-    const uint64_t now = packets_received();
+    const uint64_t now = counters({"packets_received"})[0];
     quiet = now == heard ? quiet + kStep : milliseconds{0};
     heard = now;
   }

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "aggregator/control/control_service.h"
 #include "aggregator/dataplane/dataplane.h"
@@ -65,19 +67,14 @@ class Shard {
     return dataplane_->attach_member(std::move(io));
   }
 
-  uint64_t bytes_received() const { return counter("bytes_received"); }
-  uint64_t bytes_sent() const { return counter("bytes_sent"); }
-  uint64_t packets_received() const { return counter("packets_received"); }
-  uint64_t packets_sent() const { return counter("packets_sent"); }
-  uint64_t sends_refused() const { return counter("sends_refused"); }
+  // As Dataplane::counters(), of these names. All at once, because it takes system calls.
+  std::vector<uint64_t> counters(const std::vector<std::string_view>& names) const;
 
   // After an orderly end: waits, at most until `deadline`, until no rank needs a result of this shard any more. A rank without a
   // result probes at least four times a second, where a round trip takes at most a third of one.
   void linger(std::chrono::steady_clock::time_point deadline) const;
 
  private:
-  uint64_t counter(const char* name) const;
-
   std::unique_ptr<Dataplane> dataplane_;
   MemberShards shards_;  // the control service's dataplane: this shard and those of the other ranks
   std::unique_ptr<ControlService> control_;  // only where it is hosted
