@@ -54,7 +54,15 @@ UdpReceiver::UdpReceiver(bool gro, uint32_t max_packet, LocalAddresses* locals)
     header.msg_iovlen = 1;
     header.msg_name = &names_[i];
     header.msg_control = controls_[i].bytes.data();
+    make_ready(&header);
   }
+}
+
+// For the kernel, which changes these of what it fills.
+void UdpReceiver::make_ready(msghdr* header) {
+  header->msg_namelen = sizeof(sockaddr_storage);
+  header->msg_controllen = sizeof(Control);
+  header->msg_flags = 0;
 }
 
 size_t UdpReceiver::receive(int fd, std::span<InPacket> burst, PacketIoCounters* counters) {
@@ -68,7 +76,10 @@ size_t UdpReceiver::receive(int fd, std::span<InPacket> burst, PacketIoCounters*
 
 size_t UdpReceiver::take_leftovers(std::span<InPacket> burst, PacketIoCounters* counters) {
   // What the last call handed out is no longer in use, so without leftovers every buffer is free.
-  if (!has_leftovers()) arrived_ = current_ = 0;
+  if (!has_leftovers()) {
+    for (size_t i = 0; i < arrived_; ++i) make_ready(&headers_[i].msg_hdr);
+    arrived_ = current_ = 0;
+  }
   return hand_out(burst, counters);
 }
 
@@ -80,11 +91,6 @@ size_t UdpReceiver::read(int fd, size_t messages, std::span<InPacket> burst, Pac
 
 bool UdpReceiver::fetch(int fd, size_t wanted, PacketIoCounters* counters) {
   wanted = std::min(wanted, headers_.size() - arrived_);
-  for (size_t i = arrived_; i < arrived_ + wanted; ++i) {
-    headers_[i].msg_hdr.msg_namelen = sizeof(sockaddr_storage);
-    headers_[i].msg_hdr.msg_controllen = sizeof(Control);
-    headers_[i].msg_hdr.msg_flags = 0;
-  }
   for (int errors = 0; errors <= kErrorsPassedOver; ++errors) {
     counters->receive_calls.add();
     const int got = recvmmsg(fd, &headers_[arrived_], wanted, MSG_DONTWAIT, nullptr);

@@ -41,6 +41,7 @@ class UdpReceiver {
     alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int)) + LocalAddresses::kControlBytes> bytes{};
   };
 
+  static void make_ready(msghdr* header);
   // Reads up to `wanted` messages into the buffers from `arrived_` on. Returns false if the socket is
   // drained.
   bool fetch(int fd, size_t wanted, PacketIoCounters* counters);
