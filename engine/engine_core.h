@@ -33,6 +33,8 @@ class EngineCore {
   virtual void poll() = 0;
   // Handles what poll() received: at most a burst of packets, or one phase in shared memory. False: there was nothing.
   virtual bool advance(int64_t now_us) = 0;
+  // After an advance() that was true: false if poll() would probably receive nothing, so that wait() costs less.
+  virtual bool expects_more() { return true; }
   // Sends what is due, at most a burst. False: nothing was due.
   virtual bool send(int64_t now_us) = 0;
   // Sleeps until something arrives, wake() is called or the time has passed. INT64_MAX: no limit.

@@ -184,7 +184,7 @@ bool EngineThread::turn() {
   note_state();
   core_->report_delivered();
   finish_operations();
-  return advanced || mail || sent;
+  return mail || sent || (advanced && core_->expects_more());
 }
 
 // Until something arrives, a timer is due or the limit has passed.

@@ -30,6 +30,7 @@ NetworkCore::NetworkCore(std::unique_ptr<PacketIo> io, const WorkerOptions& opti
 
 void NetworkCore::poll() {
   received_count_ = io_->receive(received_);
+  if (std::exchange(again_, false)) look_again_.note(received_count_ > 0);
 }
 
 bool NetworkCore::advance(int64_t now_us) {

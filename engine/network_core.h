@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/engine_core.h"
+#include "src/base/look_again.h"
 #include "src/bursts/meter.h"
 #include "src/net/packet_io.h"
 #include "src/worker/worker_core.h"
@@ -31,6 +32,7 @@ class NetworkCore final : public EngineCore {
   void submit(uint64_t id, OperationSpec&& spec) override { worker_.submit(id, std::move(spec)); }
   void poll() override;
   bool advance(int64_t now_us) override;
+  bool expects_more() override { return again_ = look_again_.pays(); }
   bool send(int64_t now_us) override;
   void wait(int64_t timeout_us) override;
   void wake() override { io_->wake(); }
@@ -49,6 +51,8 @@ class NetworkCore final : public EngineCore {
   WorkerCore worker_;
   std::array<InPacket, WorkerCore::kBurst> received_;
   size_t received_count_ = 0;
+  LookAgain look_again_;
+  bool again_ = false;       // the next poll() shows whether it pays
   const uint64_t overhead_;  // bytes around a datagram
   const std::optional<Address> own_shard_;
   bursts::Meter sent_, received_meter_;
