@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <string_view>
 #include <thread>
@@ -54,6 +55,48 @@ TEST(AttachMemberTest, PacketsOfAMemberPassNoSocket) {
   second = dataplane->attach_member(open_anywhere());
   EXPECT_EQ(send_one(second.get(), *dataplane), 0u);
   EXPECT_EQ(send_one(first.get(), *dataplane), 0u);
+}
+
+// A thread that was woken would not have served them, twenty times one after the other, when send() returns.
+TEST(AttachMemberTest, WhoSendsLittleToASleeperServesItAtOnce) {
+  const auto dataplane = start("127.0.0.1:0", true);
+  const auto io = dataplane->attach_member(open_anywhere());
+  const std::array<uint8_t, 8> bytes{};
+  const OutPacket packet{.data = bytes.data(), .size = bytes.size(), .to = dataplane->endpoints().front()};
+  uint64_t sent = 0;
+  int at_once = 0;
+  for (const auto end = std::chrono::steady_clock::now() + seconds(60);
+       at_once < 20 && std::chrono::steady_clock::now() < end; ++sent) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    io->send({&packet, 1});
+    at_once = packets_received(*dataplane) == sent + 1 ? at_once + 1 : 0;
+  }
+  EXPECT_EQ(at_once, 20);
+}
+
+// Two threads send while the dataplane's falls asleep and wakes up: no packet is lost, and none counts twice.
+TEST(AttachMemberTest, MembersAndTheThreadTakeTurns) {
+  constexpr uint64_t kPackets = 5000, kUnderWay = 100;  // fewer than a lane holds
+  std::atomic<uint64_t> sent{0};
+  const auto dataplane = start("127.0.0.1:0", true);
+  const auto send = [&] {
+    const auto io = dataplane->attach_member(open_anywhere());
+    const std::array<uint8_t, 8> bytes{};
+    const OutPacket packet{.data = bytes.data(), .size = bytes.size(), .to = dataplane->endpoints().front()};
+    const auto end = std::chrono::steady_clock::now() + seconds(60);
+    for (uint64_t i = 0; i < kPackets; ++i) {
+      io->send({&packet, 1});
+      const uint64_t wanted = i + 1 < kPackets ? sent.fetch_add(1) + 1 - kUnderWay : 2 * kPackets;
+      if (i % 50 != 0 && i + 1 < kPackets) continue;
+      while (static_cast<int64_t>(packets_received(*dataplane) - wanted) < 0 &&
+             std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  };
+  std::thread other(send);
+  send();
+  other.join();
+  EXPECT_EQ(packets_received(*dataplane), 2 * kPackets);
 }
 
 TEST(AttachMemberTest, OtherwiseTheyPassTheSocket) {

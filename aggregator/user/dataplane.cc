@@ -141,7 +141,7 @@ std::unique_ptr<PacketIo> UserDataplane::attach_member(std::unique_ptr<PacketIo>
     link->member.port = io->local_address().port;
   }
   link->member_io = io.get();
-  link->wake_hub = [thread = thread] { thread->wake(); };
+  link->wake_hub = [thread = thread](size_t packets) { thread->take_from_lanes(packets); };
   InProcessLink* const attached = link.get();
   thread->run([&] { hub->attach(attached); });
   return std::make_unique<InProcessMember>(std::move(io), std::move(link), [thread = thread, hub, attached] {

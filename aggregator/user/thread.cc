@@ -1,12 +1,8 @@
 #include "aggregator/user/thread.h"
 
-#include <poll.h>
-#include <sys/epoll.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <string>
+#include <mutex>
+#include <utility>
 
 #include "src/base/clock.h"
 #include "src/base/processors.h"
@@ -24,13 +20,9 @@ uint64_t Endpoint::count(Counter AggregatorCoreCounters::*of) const {
 }
 
 Result<std::unique_ptr<CoreThread>> CoreThread::open(std::chrono::microseconds spin) {
-  FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.valid())
-    return Status(ErrorCode::kResourceExhausted,
-                  std::string("cannot create an epoll instance for a core: ") + std::strerror(errno));
   Result<WakeEvent> event = WakeEvent::open(spin);
   if (!event.ok()) return event.status();
-  return std::unique_ptr<CoreThread>(new CoreThread(std::move(epoll), std::move(event).value()));
+  return std::unique_ptr<CoreThread>(new CoreThread(std::move(event).value()));
 }
 
 CoreThread::~CoreThread() {
@@ -59,31 +51,59 @@ void CoreThread::run(const std::function<void()>& command) {
 }
 
 void CoreThread::loop() {
+  bool again = false;
   while (!stop_.load(std::memory_order_acquire)) {
-    bool idle = true;
+    bool found = false, more = false;
     for (const auto& endpoint : endpoints_) {
-      if (serve(endpoint.get())) idle = false;
+      const size_t received = serve(endpoint.get());
+      found |= received > 0;
+      // Less than a full burst has emptied the sockets; epoll tells what comes after that.
+      more |= received == burst_.size() || (received > 0 && endpoint->faults != nullptr);
     }
+    if (std::exchange(again, false)) look_again_.note(found);
     if (has_posted_.load(std::memory_order_acquire)) run_posted();
-    if (!idle || !fall_asleep()) continue;
-    pollfd ready = {epoll_.get(), POLLIN, 0};
-    event_.wait({&ready, 1}, -1, has_jobs());
-    wake_up();
+    if (more) continue;
+    again = found && look_again_.pays();
+    if (!again) event_.wait({}, -1, has_jobs());
   }
+}
+
+bool CoreThread::has_packets() const {
+  return std::any_of(endpoints_.begin(), endpoints_.end(), [](const auto& endpoint) {
+    return endpoint->hub != nullptr && endpoint->hub->has_packets();
+  });
 }
 
 bool CoreThread::fall_asleep() {
-  for (const auto& endpoint : endpoints_) {
-    if (endpoint->hub == nullptr || endpoint->hub->fall_asleep()) continue;
-    wake_up();
-    return false;
-  }
-  return true;
+  const std::lock_guard lock(sleep_);
+  return set_asleep();
+}
+
+bool CoreThread::set_asleep() {
+  asleep_ = std::all_of(endpoints_.begin(), endpoints_.end(), [](const auto& endpoint) {
+    return endpoint->hub == nullptr || endpoint->hub->fall_asleep();
+  });
+  return asleep_;
 }
 
 void CoreThread::wake_up() {
+  const std::lock_guard lock(sleep_);
+  asleep_ = false;
   for (const auto& endpoint : endpoints_)
     if (endpoint->hub != nullptr) endpoint->hub->wake_up();
+}
+
+void CoreThread::take_from_lanes(size_t packets) {
+  constexpr size_t kFew = 16;
+  const std::unique_lock lock(sleep_, std::try_to_lock);
+  if (packets > kFew || !lock.owns_lock() || !asleep_) return event_.wake();
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->hub == nullptr) continue;
+    endpoint->hub->set_lanes_only(true);
+    serve(endpoint.get());
+    endpoint->hub->set_lanes_only(false);
+  }
+  if (!set_asleep()) event_.wake();
 }
 
 bool CoreThread::has_jobs() const {
@@ -91,9 +111,9 @@ bool CoreThread::has_jobs() const {
                      [](const auto& endpoint) { return endpoint->has_jobs(); });
 }
 
-bool CoreThread::serve(Endpoint* endpoint) {
+size_t CoreThread::serve(Endpoint* endpoint) {
   const size_t received = endpoint->io->receive(burst_);
-  if (received == 0) return false;
+  if (received == 0) return 0;
   const int64_t now_us = monotonic_us();
   for (size_t i = 0; i < received; ++i) endpoint->core.on_packet(now_us, burst_[i]);
   const std::span<const OutPacket> outbox = endpoint->core.outbox();
@@ -101,7 +121,7 @@ bool CoreThread::serve(Endpoint* endpoint) {
   endpoint->received.add_packets(now_us, std::span(burst_).first(received), endpoint->overhead);
   endpoint->sent.add_packets(now_us, outbox, endpoint->overhead);
   endpoint->core.clear();
-  return true;
+  return received;
 }
 
 void CoreThread::run_posted() {

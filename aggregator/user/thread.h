@@ -17,6 +17,7 @@
 #include "aggregator/user/core.h"
 #include "netsum/status.h"
 #include "src/base/file_descriptor.h"
+#include "src/base/look_again.h"
 #include "src/bursts/meter.h"
 #include "src/net/in_process.h"
 #include "src/net/lossy.h"
@@ -58,14 +59,14 @@ struct Endpoint {
 
 // A data-path thread and its stripes. Other threads access the stripes' cores only through run(): the loop executes posted
 // commands between bursts, so the data path takes the lock only if a command has been posted.
-class CoreThread {
+class CoreThread final : private Inbox {
  public:
   // Errors: kResourceExhausted.
   static Result<std::unique_ptr<CoreThread>> open(std::chrono::microseconds spin);
-  ~CoreThread();
+  ~CoreThread() override;
 
   // For UdpIoOptions::epoll of its stripes.
-  int epoll() const { return epoll_.get(); }
+  int epoll() const { return event_.epoll(); }
   // Before start().
   Endpoint* add(std::unique_ptr<Endpoint> endpoint) {
     endpoints_.push_back(std::move(endpoint));
@@ -77,23 +78,31 @@ class CoreThread {
 
   // Runs `command` on the core's thread, and waits for its end: at most one burst of each stripe.
   void run(const std::function<void()>& command);
-  void wake() { event_.wake(); }  // any thread
+  // A member of this process has put so many packets into its lane, and the thread sleeps. Few are served by the caller, which is
+  // faster than to wake the thread.
+  void take_from_lanes(size_t packets);
 
  private:
-  CoreThread(FileDescriptor epoll, WakeEvent event) : epoll_(std::move(epoll)), event_(std::move(event)) {}
+  explicit CoreThread(WakeEvent event) : event_(std::move(event)) { event_.watch(this); }
+
+  // Of all endpoints.
+  bool has_packets() const override;
+  bool fall_asleep() override;
+  void wake_up() override;
 
   void loop();
   bool has_jobs() const;
-  bool fall_asleep();  // as InProcessHub's, of all endpoints
-  void wake_up();
-  // One burst; false if there was none.
-  bool serve(Endpoint* endpoint);
+  bool set_asleep();  // with sleep_ locked
+  // One burst. Returns the number of its packets.
+  size_t serve(Endpoint* endpoint);
   void run_posted();
 
-  const FileDescriptor epoll_;
   WakeEvent event_;
+  std::mutex sleep_;
+  bool asleep_ = false;  // then whoever has locked sleep_ uses the endpoints; otherwise the thread does
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::array<InPacket, AggregatorCore::kMaxBurst> burst_;
+  LookAgain look_again_;
   std::mutex mutex_;
   std::condition_variable done_;
   std::vector<const std::function<void()>*> posted_;

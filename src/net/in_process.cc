@@ -26,7 +26,7 @@ template <typename Wake>
 size_t send_by(InProcessLane* lane, std::span<const OutPacket> run, PacketIo* inner, Wake wake) {
   bool wakes = false;
   const size_t passed = lane->send(run, &wakes);
-  if (wakes) wake();
+  if (wakes) wake(passed);
   if (passed < run.size()) inner->send(run.subspan(passed));
   return passed;
 }
@@ -82,7 +82,7 @@ void InProcessHub::send(std::span<const OutPacket> burst) {
       [this](InProcessLink* link, std::span<const OutPacket> run) {
         if (link == nullptr) return inner_->send(run);
         const size_t passed =
-            send_by(&link->to_member, run, inner_.get(), [link] { link->member_io->wake(); });
+            send_by(&link->to_member, run, inner_.get(), [link](size_t) { link->member_io->wake(); });
         uint64_t bytes = 0;
         for (const OutPacket& packet : run.first(passed)) bytes += packet.size;
         packets_sent_.add(passed);
@@ -93,7 +93,12 @@ void InProcessHub::send(std::span<const OutPacket> burst) {
 size_t InProcessHub::receive(std::span<InPacket> burst) {
   size_t count = 0;
   for (InProcessLink* link : links_) count += link->to_hub.receive(burst.subspan(count), link->member);
-  return count < burst.size() ? count + inner_->receive(burst.subspan(count)) : count;
+  return count < burst.size() && !lanes_only_ ? count + inner_->receive(burst.subspan(count)) : count;
+}
+
+bool InProcessHub::has_packets() const {
+  return std::any_of(links_.begin(), links_.end(),
+                     [](const InProcessLink* link) { return link->to_hub.has_packets(); });
 }
 
 bool InProcessHub::fall_asleep() {
@@ -110,23 +115,17 @@ void InProcessHub::wake_up() {
 }
 
 void InProcessMember::send(std::span<const OutPacket> burst) {
-  for_each_run(
-      burst, [this](const Address& to) { return to == link_->hub ? link_.get() : nullptr; },
-      [this](InProcessLink* link, std::span<const OutPacket> run) {
-        if (link == nullptr) return inner_->send(run);
-        send_by(&link->to_hub, run, inner_.get(), link->wake_hub);
-      });
+  // To others first, and at once: what the hub gets may be served here.
+  to_others_.clear();
+  to_hub_.clear();
+  for (const OutPacket& packet : burst) (packet.to == link_->hub ? to_hub_ : to_others_).push_back(packet);
+  if (!to_others_.empty()) inner_->send(to_others_);
+  if (!to_hub_.empty()) send_by(&link_->to_hub, to_hub_, inner_.get(), link_->wake_hub);
 }
 
 size_t InProcessMember::receive(std::span<InPacket> burst) {
   const size_t count = link_->to_member.receive(burst, link_->hub);
   return count < burst.size() ? count + inner_->receive(burst.subspan(count)) : count;
-}
-
-void InProcessMember::wait(int64_t timeout_us) {
-  if (!link_->to_member.fall_asleep()) return;
-  inner_->wait(timeout_us);
-  link_->to_member.wake_up();
 }
 
 }  // namespace netsum

@@ -20,7 +20,7 @@
 namespace netsum {
 
 // One direction of a link: a ring of packets from one thread to another.
-class InProcessLane {
+class InProcessLane final : public Inbox {
  public:
   static constexpr size_t kPackets = 256;
 
@@ -32,9 +32,10 @@ class InProcessLane {
 
   // As PacketIo::receive(); the packets come from `from`.
   size_t receive(std::span<InPacket> burst, const Address& from);
-  // The receiver is about to sleep: from now on it is woken. False: there is a packet, and it does not sleep.
-  bool fall_asleep();
-  void wake_up() { sleeps_.store(false, std::memory_order_relaxed); }
+  // By the receiver.
+  bool has_packets() const override { return sent_.load(std::memory_order_acquire) != taken_; }
+  bool fall_asleep() override;
+  void wake_up() override { sleeps_.store(false, std::memory_order_relaxed); }
 
  private:
   uint8_t* frame(uint64_t number) { return frames_.get() + number % kPackets * max_packet_; }
@@ -52,9 +53,10 @@ struct InProcessLink {
   explicit InProcessLink(uint32_t max_packet) : to_hub(max_packet), to_member(max_packet) {}
 
   InProcessLane to_hub, to_member;
-  Address hub, member;             // as they would see each other over `PacketIo`
-  PacketIo* member_io = nullptr;   // to wake the member by
-  std::function<void()> wake_hub;  // any thread
+  Address hub, member;            // as they would see each other over `PacketIo`
+  PacketIo* member_io = nullptr;  // to wake the member by
+  // By the member's thread: the hub sleeps, and so many packets have come.
+  std::function<void(size_t)> wake_hub;
 };
 
 // The end of the shard. Links come and go on the thread that uses the object.
@@ -68,8 +70,11 @@ class InProcessHub final : public PacketIo {
   void send(std::span<const OutPacket> burst) override;
   size_t receive(std::span<InPacket> burst) override;
   // As of a lane, of all of them. The thread waits for its sockets and for `wake_hub` by other means than wait().
+  bool has_packets() const;
   bool fall_asleep();
   void wake_up();
+  // Whether receive() leaves packets in the socket.
+  void set_lanes_only(bool lanes_only) { lanes_only_ = lanes_only; }
 
   void wait(int64_t timeout_us) override { inner_->wait(timeout_us); }
   void wake() override { inner_->wake(); }
@@ -87,6 +92,7 @@ class InProcessHub final : public PacketIo {
 
   const std::unique_ptr<PacketIo> inner_;
   std::vector<InProcessLink*> links_;
+  bool lanes_only_ = false;
   Counter packets_sent_, bytes_sent_;
 };
 
@@ -96,14 +102,16 @@ class InProcessMember final : public PacketIo {
   // `detach` is called by the destructor; the hub has let go of the link when it returns.
   InProcessMember(std::unique_ptr<PacketIo> inner, std::unique_ptr<InProcessLink> link,
                   std::function<void()> detach)
-      : inner_(std::move(inner)), link_(std::move(link)), detach_(std::move(detach)) {}
+      : inner_(std::move(inner)), link_(std::move(link)), detach_(std::move(detach)) {
+    inner_->watch(&link_->to_member);
+  }
   InProcessMember(const InProcessMember&) = delete;
   InProcessMember& operator=(const InProcessMember&) = delete;
   ~InProcessMember() override { detach_(); }
 
   void send(std::span<const OutPacket> burst) override;
   size_t receive(std::span<InPacket> burst) override;
-  void wait(int64_t timeout_us) override;
+  void wait(int64_t timeout_us) override { inner_->wait(timeout_us); }
   void wake() override { inner_->wake(); }
   Address local_address() const override { return inner_->local_address(); }
   const PacketIoCounters& counters() const override { return inner_->counters(); }  // without the link
@@ -114,6 +122,7 @@ class InProcessMember final : public PacketIo {
   const std::unique_ptr<PacketIo> inner_;
   const std::unique_ptr<InProcessLink> link_;
   const std::function<void()> detach_;
+  std::vector<OutPacket> to_others_, to_hub_;  // of one burst
 };
 
 }  // namespace netsum

@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "src/base/assert.h"
 #include "src/base/counter.h"
 #include "src/net/address.h"
 
@@ -43,6 +44,16 @@ struct PacketIoCounters {
   Counter truncated;      // received longer than the largest packet, dropped
 };
 
+// Packets that come to a thread by memory, beside those of its PacketIo.
+class Inbox {
+ public:
+  virtual ~Inbox() = default;
+  virtual bool has_packets() const = 0;
+  // The thread is about to sleep: from now on whoever sends wakes it. False: there is a packet, and it does not sleep.
+  virtual bool fall_asleep() = 0;
+  virtual void wake_up() = 0;
+};
+
 class PacketIo {
  public:
   virtual ~PacketIo() = default;
@@ -59,6 +70,8 @@ class PacketIo {
   // thread waits ends the next wait().
   virtual void wait(int64_t timeout_us) = 0;
   virtual void wake() = 0;
+  // From now on wait() waits for packets of `inbox`, too. Only of what has descriptors to wait for.
+  virtual void watch(Inbox* /*inbox*/) { NETSUM_ASSERT(false); }
 
   virtual Address local_address() const = 0;
   virtual const PacketIoCounters& counters() const = 0;

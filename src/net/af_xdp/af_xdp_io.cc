@@ -52,6 +52,7 @@ class AfXdpIo final : public PacketIo {
   size_t receive(std::span<InPacket> burst) override;
   void wait(int64_t timeout_us) override;
   void wake() override { event_.wake(); }
+  void watch(Inbox* inbox) override { event_.watch(inbox); }
 
   Address local_address() const override { return local_; }
   const PacketIoCounters& counters() const override { return counters_; }

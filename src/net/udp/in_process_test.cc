@@ -46,7 +46,7 @@ class InProcess : public testing::Test {
     hub_address_ = link->hub = hub_.local_address();
     member_address_ = link->member = io->local_address();
     link->member_io = io.get();
-    link->wake_hub = [this] { hub_.wake(); };
+    link->wake_hub = [this](size_t) { hub_.wake(); };
     hub_.attach(link_);
     member_.emplace(std::move(io), std::move(link), [this] { hub_.detach(link_); });
   }

@@ -117,6 +117,7 @@ class UdpIo final : public PacketIo {
   void wait(int64_t timeout_us) override;
 
   void wake() override { event_.wake(); }
+  void watch(Inbox* inbox) override { event_.watch(inbox); }
 
   Address local_address() const override { return socket_.local; }
   const PacketIoCounters& counters() const override { return counters_; }
@@ -163,8 +164,7 @@ size_t UdpIo::receive(std::span<InPacket> burst) {
 
 void UdpIo::wait(int64_t timeout_us) {
   if (receiver_.has_leftovers() || (ready_ && ready_->count() > 0)) return;
-  pollfd polled = {ready_ ? ready_->descriptor() : socket_.fd.get(), POLLIN, 0};
-  event_.wait(std::span(&polled, 1), timeout_us);
+  event_.wait({}, timeout_us);
 }
 
 }  // namespace
@@ -199,6 +199,8 @@ Result<std::unique_ptr<PacketIo>> open_udp(const UdpIoOptions& options) {
   }
   Result<WakeEvent> event = WakeEvent::open(options.spin);
   if (!event.ok()) return event.status();
+  if (Status status = event->add(ready ? ready->descriptor() : sockets.front().fd.get()); !status.ok())
+    return status;
   return std::unique_ptr<PacketIo>(
       std::make_unique<UdpIo>(std::move(sockets), std::move(ready), std::move(event).value(), options));
 }
