@@ -11,6 +11,7 @@ namespace {
 
 using std::chrono::seconds;
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -24,9 +25,10 @@ struct Rates {
   bool in_switch = false;
 };
 
-std::unique_ptr<Aggregator> start(const Rates& rates, const Aggregator* parent = nullptr) {
+std::unique_ptr<Aggregator> start(const Rates& rates, const Aggregator* parent = nullptr,
+                                  const std::string& listen = "127.0.0.1:0") {
   AggregatorOptions options;
-  options.listen = "127.0.0.1:0";
+  options.listen = listen;
   options.link_rate_bps = rates.link_mbit * kMbit;
   options.in_switch = rates.in_switch;
   if (parent != nullptr) options.parent = parent->control_address();
@@ -152,16 +154,64 @@ TEST(HierarchySharesTest, FromAHierarchyToTheHostsThePlanIsMadeAnew) {
             EXPECT_EQ(stripes[0].share, 0.25);
             together.arrive_and_wait();
           }
-          if (step == 10 && rank == 0) fast.right.reset();
+          if (step == 10 && rank == 0) {
+            fast.right.reset();
+            slow.top.reset();
+          }
           sum_and_check(*communicator, 50'000);
         }
-        EXPECT_EQ(communicator->stats().failovers, 1u);
+        EXPECT_GE(communicator->stats().failovers, 1u);
         EXPECT_THAT(communicator->describe(),
                     AllOf(HasSubstr("by 4 embedded shards"), HasSubstr("planned shares")));
         together.arrive_and_wait();
       },
       [&](CommunicatorOptions& one) {
         one.aggregators = {slow.of(one.rank), fast.of(one.rank)};
+      });
+}
+
+// A hierarchy that has lost an aggregator is left out; when the other one has lost one too, the first has been repaired.
+TEST(HierarchySharesTest, ALostHierarchyIsLeftOutUntilItsAggregatorHasRestarted) {
+  Hierarchy first({25, true}), second({75, true});
+  CommunicatorOptions options = common();
+  options.on_failure = FailurePolicy::kFailover;
+  options.timeout = options.failover_timeout = seconds(60);
+  std::barrier together(kRanks);
+  run_ranks(
+      kRanks, options,
+      [&](int rank, auto& communicator) {
+        const auto stripes = [&] { return communicator->stats().stripes.size(); };
+        const auto sum_while = [&](const std::function<void()>& happens, uint64_t failovers) {
+          together.arrive_and_wait();
+          std::vector<Work> works;
+          std::vector<std::vector<int32_t>> data(5, std::vector<int32_t>(60'000, rank + 1));
+          for (auto& one : data)
+            works.push_back(communicator->all_reduce(TensorView{one.data(), one.data(), one.size()},
+                                                     {.type = DataType::kInt32}));
+          if (rank == 0) happens();
+          for (const Work& work : works) ASSERT_TRUE(work.wait().ok()) << work.wait().to_string();
+          for (const auto& one : data) EXPECT_THAT(one, Each(10));
+          // They may have been finished before the loss; these cannot.
+          together.arrive_and_wait();
+          sum_and_check(*communicator, 100);
+          EXPECT_GE(communicator->stats().failovers, failovers);
+          together.arrive_and_wait();
+        };
+        EXPECT_EQ(stripes(), 2u);
+        const std::string address = second.right->control_address();
+        sum_while([&] { second.right.reset(); }, 1);
+        EXPECT_EQ(stripes(), 1u) << communicator->describe();
+        sum_while(
+            [&] {
+              second.right = start({75, true}, second.top.get(), address);
+              first.top.reset();
+            },
+            2);
+        EXPECT_EQ(stripes(), 1u) << communicator->describe();
+        EXPECT_THAT(communicator->describe(), HasSubstr("user-space below user-space"));
+      },
+      [&](CommunicatorOptions& one) {
+        one.aggregators = {first.of(one.rank), second.of(one.rank)};
       });
 }
 

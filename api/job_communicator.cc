@@ -369,14 +369,31 @@ void JobCommunicator::end_all() {
   for (const OperationPtr& operation : ending) operation->outer->finish(failure);
 }
 
-// Opens a session at the first aggregator where all ranks meet.
-JobCommunicator::SessionResult JobCommunicator::meet(const Status& why) {
-  std::vector<std::vector<std::string>> places = {options_.aggregators};
+// All ranks list the same places in the same order. In a hierarchy they have other names for them.
+std::vector<JobCommunicator::Place> JobCommunicator::places() const {
+  std::vector<Place> places = {options_.aggregators};
+  const auto add_all_but_one = [&places](const Place& whole) {
+    for (size_t lost = 0; whole.size() > 1 && lost < whole.size(); ++lost) {
+      Place rest = whole;
+      rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(lost));
+      places.push_back(std::move(rest));
+    }
+  };
+  // Of what is used now, another one may have been lost.
+  if (place_ != options_.aggregators) add_all_but_one(place_);
+  add_all_but_one(options_.aggregators);
   for (const std::string& fallback : options_.fallback_aggregators)
-    places.push_back(fallback == kHosts ? std::vector<std::string>{} : std::vector<std::string>{fallback});
+    places.push_back(fallback == kHosts ? Place{} : Place{fallback});
+  return places;
+}
+
+// Opens a session at the first place where all ranks meet.
+JobCommunicator::SessionResult JobCommunicator::meet(const Status& why) {
+  const std::vector<Place> places = this->places();
   // One whose sums were wrong is not used again, unless there is no other.
   if (why.code() == ErrorCode::kWrongSum) distrusted_.insert(place_);
-  const bool any_trusted = distrusted_.size() < places.size();
+  const auto is_distrusted = [this](const Place& place) { return distrusted_.contains(place); };
+  const bool any_trusted = !std::all_of(places.begin(), places.end(), is_distrusted);
   uint64_t completed = 0, oldest_kept = 0;
   bool began_fixed = false;
   {
@@ -391,8 +408,8 @@ JobCommunicator::SessionResult JobCommunicator::meet(const Status& why) {
   Status last = why;
   bool any_answer = false;
   for (milliseconds dwell = kFirstDwell;; dwell = std::min(2 * dwell, kLongestDwell)) {
-    for (size_t i = 0; i < places.size(); ++i) {
-      if (any_trusted && distrusted_.contains(i)) continue;
+    for (const Place& place : places) {
+      if (any_trusted && is_distrusted(place)) continue;
       {
         const std::lock_guard lock(mutex_);
         if (stop_ || !failure_.ok()) return Status(ErrorCode::kAborted, "the communicator was closed");
@@ -405,11 +422,11 @@ JobCommunicator::SessionResult JobCommunicator::meet(const Status& why) {
                       last.rank());
       const Clock::time_point join_deadline = std::min(Clock::now() + dwell, deadline);
       auto session =
-          factory_.move({places[i], completed, join_deadline,
-                         std::min(join_deadline + kPathPatience, deadline), failure_callback(), began_fixed});
+          factory_.move({place, completed, join_deadline, std::min(join_deadline + kPathPatience, deadline),
+                         failure_callback(), began_fixed});
       const Status ended = session.ok() ? check_moved(**session, oldest_kept, completed) : session.status();
       if (ended.ok()) {
-        place_ = i;
+        place_ = place;
         return session;
       }
       // Ranks that have no objection have begun there, and must search on, too.

@@ -99,6 +99,8 @@ class JobCommunicator final : public CommunicatorBase {
   void supervise();
   void move_on(std::unique_ptr<Session> lost_session, const Status& why);
   void search();
+  using Place = std::vector<std::string>;  // aggregators that sum together; none: the hosts
+  std::vector<Place> places() const;
   SessionResult meet(const Status& why);
   Status check_moved(const Session& session, uint64_t oldest_kept, uint64_t completed) const;
   Status check_bits(const Session& session) const;
@@ -119,9 +121,9 @@ class JobCommunicator final : public CommunicatorBase {
   std::string order_of_floats_;
   bool began_fixed_ = false;
   std::string lacks_words_;  // as WorkerOptions: of the first session since connect() or regroup()
-  // Of the aggregators, and then the fallback ones: where the session is, and where sums were wrong. By the thread that searches.
-  size_t place_ = 0;
-  std::set<size_t> distrusted_;
+  // Where the session is, and where sums were wrong. By the thread that searches.
+  Place place_ = options_.aggregators;
+  std::set<Place> distrusted_;
   Status failure_;                        // permanent until regroup()
   std::optional<Status> lost_;            // why the supervisor has to look for another aggregator
   bool moving_ = false;                   // the supervisor is looking

@@ -94,7 +94,7 @@ EngineThreadCount threads_for(const WorkerOptions& worker, const CommunicatorOpt
 }
 
 // As NetworkPath.
-std::string order_of_floats(const WorkerOptions& worker) {
+std::string order_of_floats(const WorkerOptions& worker, const Memberships& memberships) {
   if (worker.encoding.fixed_floats || worker.encoding.lane_bits == 8) return "";
   for (const StripeOptions& stripe : worker.stripes)
     if (!stripe.sums_partial_floats || stripe.sum_key.has_value()) return "";
@@ -103,6 +103,9 @@ std::string order_of_floats(const WorkerOptions& worker) {
     if (stripe.floats == FloatSums::kNo) order = "small " + order;
   for (int rank = 0; rank < worker.world_size; ++rank)
     order += std::to_string(worker.stripes.front().member_of(rank)) + " ";
+  // Hierarchies differ in shape, and which of them sums a chunk depends on the shares.
+  if (!worker.stripes.front().sums_values && memberships.size() > 1)
+    order += "in job " + std::to_string(memberships.front()->membership().succession_id);
   return order;
 }
 
@@ -237,7 +240,7 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions unco
                                       [](const StripeOptions& stripe) { return !stripe.local; });
   const Address& remote = (elsewhere != worker.stripes.end() ? *elsewhere : first).address;
   const EngineThreadCount threads = threads_for(worker, options, ranks_here, remote);
-  path.order_of_floats = order_of_floats(worker);
+  path.order_of_floats = order_of_floats(worker, memberships);
   std::vector<std::unique_ptr<EngineCore>> cores;
   if (Status status = open_cores(std::move(worker), threads.count, remote, options, shard, &path, &cores);
       !status.ok())

@@ -146,7 +146,7 @@ Status JobTable::check_capabilities(const MemberRequest& request) const {
 
 Status JobTable::check_rack(const MemberRequest& request) const {
   if (request.rack.empty()) return {};
-  if (request.job.succeeds() != 0)
+  if (request.job.min_members() != 0)
     return {ErrorCode::kUnsupported,
             "the jobs of a hierarchy of aggregators cannot be regrouped: connect anew"};
   const std::string who = "rank " + number(request.rank) + "'s aggregator";

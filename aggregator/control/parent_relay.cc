@@ -107,7 +107,7 @@ Status ParentRelay::check(const MemberRequest& request) {
   if (Status status = check_spec(request.job); !status.ok()) return status;
   if (Status status = check_member(request); !status.ok()) return status;
   if (Status status = check_family(request, dataplane_->endpoints()); !status.ok()) return status;
-  if (request.job.succeeds() != 0)
+  if (request.job.min_members() != 0)
     return {ErrorCode::kUnsupported,
             "this aggregator has a parent, and the jobs of a hierarchy cannot be regrouped: close the "
             "communicator and connect anew"};

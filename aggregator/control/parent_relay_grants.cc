@@ -43,6 +43,7 @@ control::Ready ParentRelay::ready_for(const Grant& grant, const control::Ready& 
   own.hosts.assign(ready.hosts().begin(), ready.hosts().end());
   own.host_meeting = ready.host_meeting();
   own.succession_id = ready.succession_id();
+  own.completed = ready.completed();
   own.sum_secret = {ready.sum_secret_0(), ready.sum_secret_1()};
   own.member_of_rank = grant.member_of_rank;
   own.plan = ready.plan();

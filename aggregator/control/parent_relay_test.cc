@@ -111,6 +111,20 @@ class ParentRelayTest : public ::testing::Test {
   std::unique_ptr<control::Aggregator::Stub> stub_;
 };
 
+TEST_F(ParentRelayTest, AJobThatMovesHereBeginsWhereAllRanksAre) {
+  start();
+  control::JoinRequest ranks[] = {request(0), request(1)};
+  for (control::JoinRequest& one : ranks) one.mutable_job()->set_succeeds(77);
+  ranks[0].set_completed(5);
+  ranks[1].set_completed(3);
+  const auto first = join(ranks[0]), second = join(ranks[1]);
+  for (const auto& stream : {first.get(), second.get()})
+    EXPECT_EQ(stream->next(control::Event::kReady).ready().completed(), 3u);
+  // Those that regroup would get other numbers.
+  ranks[0].mutable_job()->set_min_members(1);
+  EXPECT_EQ(join(ranks[0])->refusal().code(), ErrorCode::kUnsupported);
+}
+
 // As a later release would send it.
 control::JoinRequest with_later_field(control::JoinRequest request, char value) {
   JobSpec* job = request.mutable_job();
