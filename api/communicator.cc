@@ -110,7 +110,10 @@ CommunicatorOptions with_bounded_timeouts(const CommunicatorOptions& options) {
 }
 
 Result<std::unique_ptr<CommunicatorBase>> connect_checked(const CommunicatorOptions& options) {
-  return JobCommunicator::connect(options);
+  CommunicatorOptions used = options;
+  auto relays = Relays::start(&used);
+  if (!relays.ok()) return relays.status();
+  return JobCommunicator::connect(used, {}, std::move(relays).value());
 }
 
 std::unique_ptr<Communicator> flushed_at_exit(std::unique_ptr<CommunicatorBase> communicator) {

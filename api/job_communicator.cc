@@ -20,6 +20,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstDwell{400}, kLongestDwell{3'200};
 // For all data paths to answer, once all ranks have joined.
 constexpr milliseconds kPathPatience{5'000};
+// For the other ranks to leave aggregators inside this one.
+constexpr milliseconds kDraining{1'000};
 
 // An aggregator whose sums are wrong is of no more use than one that is gone.
 bool is_loss(const Status& status) {
@@ -46,8 +48,10 @@ JobCommunicator::JobCommunicator(const CommunicatorOptions& options, FailoverHoo
                    options.timeout) {}
 
 Result<std::unique_ptr<CommunicatorBase>> JobCommunicator::connect(const CommunicatorOptions& options,
-                                                                   FailoverHooks hooks) {
+                                                                   FailoverHooks hooks,
+                                                                   std::unique_ptr<Relays> relays) {
   std::unique_ptr<JobCommunicator> communicator(new JobCommunicator(options, std::move(hooks)));
+  communicator->relays_ = std::move(relays);
   if (Status status = communicator->factory_.prepare(); !status.ok()) return status;
   auto session = communicator->factory_.connect(communicator->failure_callback());
   if (!session.ok()) return session.status();
@@ -100,6 +104,7 @@ JobCommunicator::~JobCommunicator() {
   }
   last.reset();  // nothing writes to the callers' tensors from here on
   end_all();
+  if (relays_ != nullptr) relays_->drain(Clock::now() + kDraining);
 }
 
 Status JobCommunicator::check(const OperationSpec& spec) const {
@@ -509,8 +514,11 @@ void JobCommunicator::flush_submitted(Deadline deadline) {
 }
 
 void JobCommunicator::linger(Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  if (session_ != nullptr) with_session(lock, [&](const Session& session) { session.linger(deadline); });
+  {
+    std::unique_lock lock(mutex_);
+    if (session_ != nullptr) with_session(lock, [&](const Session& session) { session.linger(deadline); });
+  }
+  if (relays_ != nullptr) relays_->linger(deadline);
 }
 
 Result<Regrouped> JobCommunicator::regroup_job(const RegroupOptions& options) {

@@ -24,6 +24,7 @@
 #include "api/communicator_base.h"
 #include "api/kept_operation.h"
 #include "api/prioritised_operations.h"
+#include "api/relays.h"
 #include "netsum/communicator.h"
 #include "session/session.h"
 #include "session/session_factory.h"
@@ -47,9 +48,10 @@ struct FailoverHooks {
 
 class JobCommunicator final : public CommunicatorBase {
  public:
-  // `options` are checked.
+  // `options` are checked. `relays`: this rank's, if it has any.
   static Result<std::unique_ptr<CommunicatorBase>> connect(const CommunicatorOptions& options,
-                                                           FailoverHooks hooks = {});
+                                                           FailoverHooks hooks = {},
+                                                           std::unique_ptr<Relays> relays = nullptr);
   ~JobCommunicator() override;
 
   int rank() const override { return factory_.rank(); }
@@ -105,6 +107,7 @@ class JobCommunicator final : public CommunicatorBase {
   Status check_moved(const Session& session, uint64_t oldest_kept, uint64_t completed) const;
   Status check_bits(const Session& session) const;
 
+  std::unique_ptr<Relays> relays_;
   const CommunicatorOptions options_;
   const FailoverHooks hooks_;
   SessionFactory factory_;  // used by connect() and regroup(), otherwise by the supervisor and the searcher

@@ -122,6 +122,7 @@ DOORS = {
         "src/priority",
         "src/sparse",
         "src/host",
+        "src/job",
         "src/plan",
         "src/telemetry",
         "wire",

@@ -2,6 +2,7 @@
 #include "aggregator/control/job_table.h"
 #include "aggregator/control/request_checks.h"
 #include "src/base/text.h"
+#include "src/job/plan_token.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
 
@@ -21,11 +22,12 @@ Status invalid(std::string message) {
 }  // namespace
 
 Status JobTable::check_aggregator_token(const std::string& presented) const {
-  if (options_.token.empty() || equal_in_constant_time(options_.token, presented)) return {};
+  const std::string own = without_plan(options_.token), given = without_plan(presented);
+  if (own.empty() || equal_in_constant_time(own, given)) return check_plans(options_.token, presented);
   if (members_bring_shards_)
     return {ErrorCode::kPermissionDenied,
             "wrong token of the job, or none: set the same token on all ranks (CommunicatorOptions::token)"};
-  if (presented.empty())
+  if (given.empty())
     return {
         ErrorCode::kPermissionDenied,
         "this aggregator requires a token, but none was given: set aggregator_token to the token that the "

@@ -11,6 +11,7 @@
 #include "src/control/channel.h"
 #include "src/control/membership.h"
 #include "src/control/rpc_status.h"
+#include "src/job/plan_token.h"
 #include "src/job/ranks.h"
 #include "wire/ids.h"
 
@@ -94,7 +95,9 @@ Result<std::shared_ptr<ParentRelay::Reservation>> ParentRelay::reserve(const Job
 }
 
 Status ParentRelay::check_aggregator_token(const std::string& presented) {
-  if (options_.token.empty() || equal_in_constant_time(options_.token, presented)) return {};
+  const std::string own = without_plan(options_.token);
+  if (own.empty() || equal_in_constant_time(own, without_plan(presented)))
+    return check_plans(options_.token, presented);
   return {ErrorCode::kPermissionDenied,
           "wrong aggregator token, or none: set aggregator_token to the token that this aggregator was "
           "started with"};

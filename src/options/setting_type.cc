@@ -233,15 +233,18 @@ SettingType address(Place<std::string> place) {
 }
 
 SettingType addresses(Place<std::vector<std::string>> place, const std::string& also) {
+  // "plan:FILE" stands for any file.
+  const std::string before_file = also.ends_with(":FILE") ? also.substr(0, also.size() - 4) : "";
   return {"\"host:port[,host:port...]\" (IPv6: \"[::1]:5151\")" +
-              (also.empty() ? "" : ", or " + also + " among them"),
+              (also.empty() ? "" : ", or " + also + (before_file.empty() ? " among them" : "")),
           [=](const std::string& given, SettingValues& into) {
             std::vector<std::string>& list = place(into);
             list.clear();
             for (const std::string& part : split(given, ',')) {
               const std::string address = trimmed(part);
               if (address.empty()) continue;
-              if (!is_address(address, 1) && (also.empty() || address != also)) return false;
+              const bool is_file = !before_file.empty() && address.starts_with(before_file);
+              if (!is_address(address, 1) && !is_file && (also.empty() || address != also)) return false;
               list.push_back(address);
             }
             return true;

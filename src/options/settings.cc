@@ -41,10 +41,11 @@ auto& inject(SettingValues& values) {
 // Adding an option of a communicator: its field in options.h, and its row here.
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
-      {"aggregators", "NETSUM_AGGREGATOR", addresses(option<&O::aggregators>), kSame,
+      {"aggregators", "NETSUM_AGGREGATOR", addresses(option<&O::aggregators>, "plan:FILE"), kSame,
        "control addresses of the aggregators; chunks are divided between them and the ranks' shards "
        "(`NETSUM_SHARES`). "
-       "Without any, every rank embeds a shard"},
+       "Without any, every rank embeds a shard. "
+       "`plan:FILE`: [trees through ranks](placement.md#networks-of-any-shape)"},
       {"hierarchy", "NETSUM_HIERARCHY", on_or_off(hierarchy), kSame,
        "1: `NETSUM_AGGREGATOR` is the aggregator of this rank's rack, and may differ between ranks; these "
        "aggregators have "

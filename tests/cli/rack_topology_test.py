@@ -125,6 +125,18 @@ class RackTopologyTest(RackCommandTest):
         assert self.rack("down", "--name", self.name).status == 0
         self.assert_nothing_left()
 
+    def test_ranks_that_sum_along_trees_through_each_other(self):
+        self.up_with(RACKS, "--trees", "--relays").wait_for(
+            "0 aggregators sum along 1 tree, and so do workers", name="out"
+        )
+        plan = self.run_in("gpu0", "sh", "-c", "cat ${NETSUM_AGGREGATOR#plan:}").text("out")
+        assert plan.startswith(f"network rack:{self.name}\nranks 4\ntree ")
+        report = self.sum_over(4, "--bytes", "256Ki", "--iterations", 3, "--verify", "both")
+        assert report["verified"]
+        assert "user-space below user-space" in report["summed_by"]
+        exported = self.run_command("plan", self.folder / "topology.yaml", "--export", "relays").text("out")
+        assert exported.count("sum gpu") == plan.count("sum 10.77.0.")
+
     def test_files_that_no_rack_can_be_made_of(self):
         for text, line, words in BAD_FILES:
             refused = self.rack("up", "--name", self.name, "--topology", self.write(text))

@@ -9,6 +9,7 @@ TEST(ParseAddresses, DropsEmptyParts) {
   EXPECT_EQ(parse_addresses("").value(), std::vector<std::string>());
   EXPECT_EQ(parse_addresses("a:1,b:2").value(), (std::vector<std::string>{"a:1", "b:2"}));
   EXPECT_EQ(parse_addresses("a:1,,").value(), std::vector<std::string>{"a:1"});
+  EXPECT_EQ(parse_addresses("plan:trees,a:1").value(), std::vector<std::string>{"a:1"});
   EXPECT_FALSE(parse_addresses("a:1,b").ok());
 }
 

@@ -108,9 +108,11 @@ class PlanCommand : public Subcommand {
     app_->add_option(
             "--export", graph_.format,
             "Of a graph: print the trees as dot (Graphviz), forestcoll (XML), msccl (XML), mscclpp (JSON of\n"
-            "MSCCL++) or commands\n"
-            "(the aggregators to start, and the ranks' environment) instead, or write chakra:PREFIX,\n"
-            "a trace for each rank")
+            "MSCCL++), commands (the aggregators to start, and the ranks' environment) or relays (a file "
+            "for\n"
+            "NETSUM_AGGREGATOR=plan:FILE, by which ranks sum themselves), or write chakra:PREFIX, a trace "
+            "for\n"
+            "each rank")
         ->check(check_format)
         ->excludes(bound);
     app_->add_option(
@@ -138,6 +140,8 @@ class PlanCommand : public Subcommand {
       return plan_jobs(jobs_, json_);
     }
     if (!file_.empty()) input_ = load_plan_input(file_);
+    graph_.network = !file_.empty() ? file_.substr(file_.rfind('/') + 1)
+                                    : (rack_.empty() ? graph_.example : "rack:" + rack_);
     if (input_.graph || graph_.asked()) return run_graph();
     std::optional<RemoteTopology> job;
     if (!aggregators_.empty()) {

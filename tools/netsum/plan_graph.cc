@@ -80,10 +80,10 @@ plan::Schedule schedule_of(const GraphReport& report) {
 
 std::string check_format(const std::string& format) {
   if (format == "dot" || format == "forestcoll" || format == "msccl" || format == "mscclpp" ||
-      format == "commands")
+      format == "commands" || format == "relays")
     return "";
   if (format.starts_with(kChakra) && format.size() > kChakra.size()) return "";
-  return "'" + format + "' is none of dot, forestcoll, msccl, mscclpp, commands, chakra:PREFIX";
+  return "'" + format + "' is none of dot, forestcoll, msccl, mscclpp, commands, relays, chakra:PREFIX";
 }
 
 std::optional<int> judge_program(const std::string& file, bool json) {
@@ -148,9 +148,12 @@ int plan_graph(plan::Graph graph, const GraphFlags& flags, bool json, const std:
     const plan::Schedule puts = value_of(plan::one_sided(schedule_of(report)));
     check_schedule(puts);
     std::printf("%s", mscclpp_json(puts, "netsum_trees").c_str());
-  } else if (flags.format == "commands") {
-    if (broadcast) throw UsageError("--export commands: aggregators sum; leave out --broadcast");
-    std::printf("%s", tree_commands(report.graph, value_of(rack_trees(report.plan))).c_str());
+  } else if (flags.format == "commands" || flags.format == "relays") {
+    if (broadcast) throw UsageError("--export " + flags.format + ": aggregators sum; leave out --broadcast");
+    const std::vector<RackTree> trees = value_of(rack_trees(report.plan));
+    std::printf("%s", (flags.format == "relays" ? relay_text(report.graph, trees, flags.network)
+                                                : tree_commands(report.graph, trees))
+                          .c_str());
   } else if (!flags.format.empty()) {
     const std::string prefix = flags.format.substr(kChakra.size());
     if (const int status = write_chakra(schedule_of(report), prefix, flags.gradient); status != kExitOk)

@@ -12,10 +12,11 @@ namespace netsum::tool {
 
 struct GraphFlags {
   bool trees = false;
+  std::string network;  // the name of the graph's file
   std::string example;
   std::string root;                   // of a broadcast
   bool bound = false;                 // only
-  std::string format;                 // "dot", "forestcoll", "msccl", "chakra:PREFIX"
+  std::string format;                 // as of check_format()
   std::string judged;                 // file
   uint64_t gradient = 1'000'000'000;  // bytes, of Chakra's traces
 

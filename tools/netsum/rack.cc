@@ -84,8 +84,8 @@ void print_graph(const RackOptions& options) {
               count(RackNode::Kind::kSpareHost), plan.links().size(), options.mtu);
   if (!options.graph->trees.empty()) {
     const size_t trees = options.graph->trees.size();
-    std::printf("%zu aggregators sum along %zu tree%s\n", plan.services().size(), trees,
-                trees == 1 ? "" : "s");
+    std::printf("%zu aggregators sum along %zu tree%s%s\n", plan.services().size(), trees,
+                trees == 1 ? "" : "s", plan.relays().empty() ? "" : ", and so do workers");
   }
   const std::string name = options.name == "rack" ? "" : " --name " + options.name;
   std::printf("run something on worker 0: netsum rack exec%s 0 -- COMMAND\n", name.c_str());
@@ -216,7 +216,7 @@ int exec(const std::string& name, const std::string& where, std::vector<std::str
   }
   if (const Status status = enter_network_namespace(node->network_namespace); !status.ok())
     return fail(status);
-  const std::string aggregators = plan.aggregators_for(*node);
+  const std::string aggregators = aggregator_setting(plan, name, *node);
   if (aggregators.empty()) {
     unsetenv("NETSUM_AGGREGATOR");
   } else {
@@ -233,7 +233,8 @@ int exec(const std::string& name, const std::string& where, std::vector<std::str
     setenv("GLOO_SOCKET_IFNAME", plan.control_interface(), 0);
     const uint64_t rate = link_rate_of(*note, plan, *node);
     if (rate > 0) setenv("NETSUM_LINK_RATE", format_rate(rate).c_str(), 0);
-    if (note->options.graph && !note->options.graph->trees.empty()) setenv("NETSUM_HIERARCHY", "1", 0);
+    if (note->options.graph && !note->options.graph->trees.empty() && plan.relays().empty())
+      setenv("NETSUM_HIERARCHY", "1", 0);
   }
   std::vector<char*> argv;
   for (std::string& word : command) argv.push_back(word.data());
@@ -328,7 +329,7 @@ class RackCommand : public Subcommand {
   RackOptions options_;
   RackLinkChange change_;
   std::string topology_;
-  bool trees_ = false;
+  bool trees_ = false, relays_ = false;
   std::string where_;
   std::vector<std::string> command_;
   bool json_ = false;
@@ -392,10 +393,12 @@ RackCommand::RackCommand(CLI::App& root) {
       "--topology", topology_,
       "Topology file of `netsum plan`: hosts, switches, places and their links, at most 32 of them in all");
   for (const char* flag : kStarFlags) topology->excludes(up_->get_option(flag));
-  up_->add_flag("--trees", trees_,
-                "With --topology: aggregators on hosts, places and switches that sum along the trees that\n"
-                "`netsum plan` computes, instead of one in each place and switch that sums")
-      ->needs(topology);
+  CLI::Option* trees = up_->add_flag(
+      "--trees", trees_,
+      "With --topology: aggregators on hosts, places and switches that sum along the trees that\n"
+      "`netsum plan` computes, instead of one in each place and switch that sums");
+  trees->needs(topology);
+  up_->add_flag("--relays", relays_, "With --trees: those on hosts are inside the ranks")->needs(trees);
   up_->footer(
       "Examples:\n  netsum rack up --workers 8 --rate 1gbit --dataplane xdp\n  netsum rack up --name big "
       "--workers 16 --racks 4\n  netsum rack up --topology examples/graph.yaml --trees");
@@ -444,6 +447,7 @@ int RackCommand::run() {
     check_placement(options_);
     if (!topology_.empty()) {
       options_.graph = load_rack_graph(topology_, trees_);
+      options_.graph->relays = relays_;
       options_.workers = static_cast<int>(options_.graph->graph.ranks().size());
     }
     return up(options_);

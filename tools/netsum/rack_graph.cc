@@ -168,7 +168,7 @@ nlohmann::ordered_json to_json(const RackGraph& rack) {
   for (const plan::Arc& one : rack.graph.arcs) arcs.push_back({one.from, one.to, one.rate});
   for (const RackTree& one : rack.trees)
     trees.push_back({{"root", one.root}, {"edges", one.edges}, {"rate_bits", one.rate_bits}});
-  return {{"vertices", vertices}, {"arcs", arcs}, {"trees", trees}};
+  return {{"vertices", vertices}, {"arcs", arcs}, {"trees", trees}, {"relays", rack.relays}};
 }
 
 RackGraph rack_graph_from_json(const nlohmann::ordered_json& json) {
@@ -185,6 +185,7 @@ RackGraph rack_graph_from_json(const nlohmann::ordered_json& json) {
     rack.trees.push_back({.root = one.at("root"),
                           .edges = one.at("edges").get<std::vector<std::pair<size_t, size_t>>>(),
                           .rate_bits = one.at("rate_bits")});
+  rack.relays = json.value("relays", false);
   return rack;
 }
 

@@ -48,6 +48,7 @@ struct RackTree {
 struct RackGraph {
   plan::Graph graph;            // without lines
   std::vector<RackTree> trees;  // without any, each place and each switch that sums has an aggregator
+  bool relays = false;          // aggregators of trees at ranks are inside the ranks' processes
   bool operator==(const RackGraph&) const = default;
 };
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tools/netsum/quantity.h"
+#include "tools/netsum/rack_graph_trees.h"
 #include "tools/netsum/rack_plan.h"
 
 namespace netsum::tool {
@@ -162,8 +163,10 @@ std::vector<RackService> RackPlan::graph_services() const {
     services.push_back(service);
   }
   for (size_t tree = 0; tree < options_.graph->trees.size(); ++tree) {
-    for (const size_t vertex : options_.graph->trees[tree].inner())
+    for (const size_t vertex : options_.graph->trees[tree].inner()) {
+      if (options_.graph->relays && graph.vertices[vertex].kind == VertexKind::kRank) continue;
       services.push_back(tree_service(tree, vertex));
+    }
   }
   return services;
 }
@@ -186,6 +189,12 @@ std::string RackPlan::tree_aggregators_for(const RackNode& node) const {
     if (at) list += (list.empty() ? "" : ",") + service_address(tree, *at);
   }
   return list;
+}
+
+std::string RackPlan::relays() const {
+  if (!options_.graph || !options_.graph->relays) return "";
+  return to_text(relay_plan(routes_->graph(), options_.graph->trees, "rack:" + options_.name,
+                            [this](size_t tree, size_t vertex) { return service_address(tree, vertex); }));
 }
 
 }  // namespace netsum::tool

@@ -274,6 +274,24 @@ TEST(RackTrees, Commands) {
       "# The environment of each rank:\n"
       "a: NETSUM_HIERARCHY=1 NETSUM_AGGREGATOR=leaf:5151,leaf:5152\n"
       "b: NETSUM_HIERARCHY=1 NETSUM_AGGREGATOR=leaf:5151,b:5152\n");
+  const std::string relays = relay_text(graph, trees, "two.yaml");
+  EXPECT_EQ(relays,
+            "# For all ranks: NETSUM_AGGREGATOR=plan:FILE. They are a b\n"
+            "# Other aggregators to start:\n"
+            "# leaf: netsum aggregator --listen leaf:5151 --cores 1 --in-switch --sum-rate 5mbit\n"
+            "# leaf: netsum aggregator --listen leaf:5152 --cores 1 --in-switch --sum-rate 2.5mbit --parent "
+            "b:5152\n"
+            "network two.yaml\n"
+            "ranks 2\n"
+            "tree 5000000\n"
+            "sum leaf:5151\n"
+            "join leaf:5151 0 1\n"
+            "tree 2500000\n"
+            "sum b:5152 rank 1\n"
+            "sum leaf:5152 below b:5152\n"
+            "join b:5152 1\n"
+            "join leaf:5152 0\n");
+  EXPECT_TRUE(plan::parse_relay_plan(relays, "file").ok());
 }
 
 TEST(RackTrees, OneRankHasNone) {

@@ -27,6 +27,16 @@ size_t levels_of(const RackTree& tree) {
   return most;
 }
 
+// An aggregator inside a switch is at the switch's address.
+std::string host_of(const plan::Graph& graph, size_t vertex) {
+  const std::string& name = graph.vertices[vertex].name;
+  return printable(name.substr(0, name.find(kInSwitch)));
+}
+
+std::string address_of(const plan::Graph& graph, size_t tree, size_t vertex) {
+  return fmt::format("{}:{}", host_of(graph, vertex), kRackControlPort + tree);
+}
+
 }  // namespace
 
 Status use_routes(const GraphRoutes& routes, plan::TreePlan* plan) {
@@ -79,17 +89,11 @@ Result<std::vector<RackTree>> rack_trees(const plan::TreePlan& plan) {
 }
 
 std::string tree_commands(const plan::Graph& graph, const std::vector<RackTree>& trees) {
-  const auto host = [&](size_t vertex) {
-    const std::string& name = graph.vertices[vertex].name;
-    return printable(name.substr(0, name.find(kInSwitch)));
-  };
   std::string text = "# On each host, aggregators: parents first.\n", ranks;
   for (size_t tree = 0; tree < trees.size(); ++tree) {
-    const auto address = [&](size_t vertex) {
-      return fmt::format("{}:{}", host(vertex), kRackControlPort + tree);
-    };
+    const auto address = [&](size_t vertex) { return address_of(graph, tree, vertex); };
     for (const size_t vertex : trees[tree].inner()) {
-      text += fmt::format("{}: netsum {}\n", host(vertex),
+      text += fmt::format("{}: netsum {}\n", host_of(graph, vertex),
                           fmt::join(trees[tree].arguments(vertex, address), " "));
     }
   }
@@ -97,11 +101,55 @@ std::string tree_commands(const plan::Graph& graph, const std::vector<RackTree>&
   for (const size_t rank : graph.ranks()) {
     std::vector<std::string> addresses;
     for (size_t tree = 0; tree < trees.size(); ++tree)
-      addresses.push_back(fmt::format("{}:{}", host(*trees[tree].joins_at(rank)), kRackControlPort + tree));
-    text +=
-        fmt::format("{}: NETSUM_HIERARCHY=1 NETSUM_AGGREGATOR={}\n", host(rank), fmt::join(addresses, ","));
+      addresses.push_back(address_of(graph, tree, *trees[tree].joins_at(rank)));
+    text += fmt::format("{}: NETSUM_HIERARCHY=1 NETSUM_AGGREGATOR={}\n", host_of(graph, rank),
+                        fmt::join(addresses, ","));
   }
   return text;
+}
+
+plan::RelayPlan relay_plan(const plan::Graph& graph, const std::vector<RackTree>& trees,
+                           const std::string& network,
+                           const std::function<std::string(size_t, size_t)>& address_of) {
+  const std::vector<size_t> ranks = graph.ranks();
+  plan::RelayPlan relays{.network = network, .job = {}, .ranks = static_cast<int>(ranks.size()), .trees = {}};
+  std::replace(relays.network.begin(), relays.network.end(), ' ', '_');
+  for (size_t number = 0; number < trees.size(); ++number) {
+    plan::RelayTree tree{.rate_bps = trees[number].rate_bits, .aggregators = {}, .joins = {}};
+    const std::vector<size_t> inner = trees[number].inner();
+    const auto index_of = [](const std::vector<size_t>& all, size_t vertex) {
+      return static_cast<size_t>(std::find(all.begin(), all.end(), vertex) - all.begin());
+    };
+    for (const size_t vertex : inner) {
+      const size_t rank = index_of(ranks, vertex);
+      plan::RelayTree::Aggregator one{
+          address_of(number, vertex), rank < ranks.size() ? static_cast<int>(rank) : -1, {}};
+      if (const auto above = trees[number].parent(vertex)) one.above = index_of(inner, *above);
+      tree.aggregators.push_back(std::move(one));
+    }
+    for (const size_t rank : ranks) tree.joins.push_back(index_of(inner, *trees[number].joins_at(rank)));
+    relays.trees.push_back(std::move(tree));
+  }
+  return relays;
+}
+
+std::string relay_text(const plan::Graph& graph, const std::vector<RackTree>& trees,
+                       const std::string& network) {
+  std::string commands;
+  for (size_t tree = 0; tree < trees.size(); ++tree) {
+    const auto address = [&](size_t vertex) { return address_of(graph, tree, vertex); };
+    for (const size_t vertex : trees[tree].inner()) {
+      if (graph.vertices[vertex].kind == plan::VertexKind::kRank) continue;
+      commands += fmt::format("# {}: netsum {}\n", host_of(graph, vertex),
+                              fmt::join(trees[tree].arguments(vertex, address), " "));
+    }
+  }
+  std::string text = "# For all ranks: NETSUM_AGGREGATOR=plan:FILE. They are";
+  for (const size_t rank : graph.ranks()) text += " " + host_of(graph, rank);
+  if (!commands.empty()) text += "\n# Other aggregators to start:";
+  return text + "\n" + commands + to_text(relay_plan(graph, trees, network, [&](size_t tree, size_t vertex) {
+           return address_of(graph, tree, vertex);
+         }));
 }
 
 RackGraph load_rack_graph(const std::string& file, bool trees) {

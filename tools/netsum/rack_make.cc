@@ -86,6 +86,10 @@ Status start_aggregators(RackNote* note, const RackPlan& plan) {
 
 Status make(RackNote* note) {
   const RackPlan plan(note->options);
+  if (const std::string relays = plan.relays(); !relays.empty()) {
+    const std::string file = relays_file(note->options.name);
+    if (!(std::ofstream(file) << relays).flush()) return {ErrorCode::kUnreachable, "cannot write " + file};
+  }
   const std::vector<RackBatch> batches = plan.batches();
   for (const RackBatch& batch : batches) {
     if (const Status status = run_batch(batch); !status.ok()) return status;

@@ -38,6 +38,15 @@ std::string rack_folder(const std::string& name) {
   return base_folder() + "/" + name;
 }
 
+std::string relays_file(const std::string& name) {
+  return rack_folder(name) + "/relays";
+}
+
+std::string aggregator_setting(const RackPlan& plan, const std::string& name, const RackNode& node) {
+  const bool sums = node.kind == RackNode::Kind::kWorker && !plan.relays().empty();
+  return sums ? "plan:" + relays_file(name) : plan.aggregators_for(node);
+}
+
 std::vector<std::string> noted_racks() {
   std::vector<std::string> names;
   std::error_code error;

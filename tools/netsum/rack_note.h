@@ -37,6 +37,9 @@ struct RackNote {
 
 // $NETSUM_RACK_DIR/NAME, by default /run/netsum/rack/NAME; the aggregators' logs are there, too.
 std::string rack_folder(const std::string& name);
+// What a node's NETSUM_AGGREGATOR is to be.
+std::string aggregator_setting(const RackPlan& plan, const std::string& name, const RackNode& node);
+std::string relays_file(const std::string& name);  // with RackPlan::relays()
 std::vector<std::string> noted_racks();
 std::optional<RackNote> read_note(const std::string& name);  // nothing if there is none, or it cannot be read
 Status write_note(const RackNote& note);

@@ -145,6 +145,8 @@ class RackPlan {
   std::vector<RackService> services() const;
   // Those that the node should use, as NETSUM_AGGREGATOR has it; empty if there is none.
   std::string aggregators_for(const RackNode& node) const;
+  // The text of the plan for ranks that sum themselves; "" if they do not.
+  std::string relays() const;
   bool is_p4() const { return options_.dataplane == "p4"; }
   // Of a worker or switch, for connections that are no gradients; with p4 that in the network for control.
   std::string control_address(const RackNode& node) const;

@@ -48,7 +48,7 @@ Json describe(const RackNote& note) {
                 {"rack", node.rack}};
     if (!node.name.empty()) one["name"] = node.name;
     if (node.kind == RackNode::Kind::kWorker) {
-      one["NETSUM_AGGREGATOR"] = plan.aggregators_for(node);
+      one["NETSUM_AGGREGATOR"] = aggregator_setting(plan, note.options.name, node);
     }
     json["nodes"].push_back(one);
   }
