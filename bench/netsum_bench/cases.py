@@ -451,6 +451,7 @@ IN_ORDER = [
         shows="step_ms",
         key=("rate", "bytes", "jobs", "system", "barrier", "pace"),
         tables={"backlog": backlog.table},
+        needs=("netsum", "root", "package"),
     ),
     Case(
         "peaks",
@@ -464,6 +465,7 @@ IN_ORDER = [
         unit="times the mean in 5.6 ms",
         key=("rate", "period"),
         tables={"peaks": backlog.peaks_table},
+        needs=("netsum", "root", "package"),
     ),
     Case(
         "floods",
