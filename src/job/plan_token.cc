@@ -1,23 +1,25 @@
 #include "src/job/plan_token.h"
 
+#include <string_view>
+
 #include "src/base/text.h"
 
 namespace netsum {
 namespace {
 
-// Not in a plan's name, and last in the token.
-constexpr char kBefore = '\n';
+// Not in a plan's name, and not in tokens that people choose.
+constexpr std::string_view kBefore = "\nplan ";
 constexpr size_t kMostBytes = 160;  // of a name in messages
 
 std::string plan_of(const std::string& token) {
   const size_t mark = token.rfind(kBefore);
-  return mark == std::string::npos ? "" : token.substr(mark + 1);
+  return mark == std::string::npos ? "" : token.substr(mark + kBefore.size());
 }
 
 }  // namespace
 
 std::string with_plan(const std::string& token, const std::string& plan) {
-  return token + kBefore + plan;
+  return token + std::string(kBefore) + plan;
 }
 
 std::string without_plan(const std::string& token) {

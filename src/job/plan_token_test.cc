@@ -13,6 +13,7 @@ TEST(PlanTokenTest, APlanFollowsTheToken) {
   EXPECT_EQ(without_plan(with_plan("secret", "rack.yaml 1")), "secret");
   EXPECT_EQ(without_plan(with_plan("", "rack.yaml 1")), "");
   EXPECT_EQ(without_plan("secret"), "secret");
+  EXPECT_EQ(without_plan("of two\nlines"), "of two\nlines");
 }
 
 TEST(PlanTokenTest, OnlyTwoPlansCanDiffer) {
