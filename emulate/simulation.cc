@@ -236,6 +236,7 @@ DataplaneJob Simulation::dataplane_job(const JobPlan& plan, int rack) const {
   job.scale_slots = plan.scale_slots;
   job.payload_bytes = scenario_.payload_bytes;
   job.spec.set_name("job" + std::to_string(plan.job));
+  job.spec.set_world_size(static_cast<uint32_t>(plan.ranks));
   job.spec.set_phase_period_us(static_cast<uint64_t>(plan.phase_period_us));
   const int racks = scenario_.racks_of(plan);
   job.sums_values = sums_values(plan);

@@ -1,6 +1,8 @@
 #include "aggregator/user/core.h"
 
 #include <algorithm>
+#include <climits>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -91,8 +93,12 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   job.spent = {};
   job.multicast_group = spec.multicast_group;
   job.takes_turns = spec.spec.phase_period_us() > 0;
+  job.period_us = static_cast<int64_t>(spec.spec.phase_period_us());
+  job.work_us = static_cast<double>(job.period_us) * spec.spec.world_size();
   job.turns_of = without_portion(spec.spec.name());
   job.sent_us = job.asked_us = INT64_MIN / 2;
+  job.step_began_us = 0;
+  job.step_packets = job.usual_packets = 0;
   job.peers.fill(Peer());
   if (spec.parent) {
     job.parent = netsum_parent_job{
@@ -199,17 +205,30 @@ int AggregatorCore::admit(const InPacket& packet, const netsum_fields& fields, J
   return NETSUM_DROP_NONE;
 }
 
+int AggregatorCore::priority_of(const Job& job) {
+  return job.usual_packets == 0 ? INT_MAX : std::ilogb(job.work_us / static_cast<double>(job.usual_packets));
+}
+
 bool AggregatorCore::has_turn(int64_t now_us, Job& job) {
   const auto sends = [&](const Job& one) { return now_us - one.sent_us <= kTurnUs; };
   const auto asks = [&](const Job& one) { return now_us - one.asked_us <= kWaitsUs; };
   if (!asks(job)) job.asks_since_us = now_us;
+  if (!asks(job) && !sends(job) && now_us - job.step_began_us >= job.period_us / 2) {
+    const uint64_t usual = job.usual_packets == 0 ? job.step_packets : job.usual_packets;
+    job.usual_packets = (3 * usual + job.step_packets) / 4;
+    job.step_packets = 0;
+    job.step_began_us = now_us;
+  }
   job.asked_us = now_us;
   const auto has_begun = [&](const Job& one) {
     return one.rules.members > 0 && one.turns_of == job.turns_of && sends(one);
   };
+  const int priority = priority_of(job);
   const auto is_before = [&](const Job& other) {
     if (other.rules.members == 0 || !other.takes_turns || other.turns_of == job.turns_of) return false;
-    return sends(other) || (asks(other) && other.asks_since_us < job.asks_since_us);
+    if (sends(other) || !asks(other)) return sends(other);
+    const int of_other = priority_of(other);
+    return of_other > priority || (of_other == priority && other.asks_since_us < job.asks_since_us);
   };
   if (std::none_of(jobs_.begin(), jobs_.end(), has_begun) &&
       std::any_of(jobs_.begin(), jobs_.end(), is_before))
@@ -272,6 +291,7 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
       return act(verdict, fields, job, peer);
   }
   peer.heard_us = job.sent_us = now_us;
+  ++job.step_packets;
   ++peer.totals.kept[kUp];
   note_lateness(now_us, verdict, fields, job);
   counters_.contributions.add();

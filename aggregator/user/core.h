@@ -110,6 +110,10 @@ class AggregatorCore {
     bool takes_turns = false;
     std::string turns_of;  // the job of all ranks: jobs of the owners of portions have their turns together
     int64_t sent_us = 0, asked_us = 0, asks_since_us = 0;
+    int64_t period_us = 0, step_began_us = 0;
+    // In this step, and in one on average. 0: not known.
+    uint64_t step_packets = 0, usual_packets = 0;
+    double work_us = 0;  // of all ranks, in a period
     std::array<Peer, NETSUM_MAX_MEMBERS> peers{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
     wire::PacketKey parent_key;
@@ -140,8 +144,11 @@ class AggregatorCore {
     return job.places.get() + place_of(job, slot) * (job.rules.members + 1u) * job.rules.payload_bytes;
   }
   void welcome_multicast_group(const netsum_fields& hello, const Job& job);
-  // Whether the job has the turn, or gets it: no other job has sent for a while, and none has asked for longer.
+  // Whether the job has the turn, or gets it: no other job has sent for a while, and none that asks has a higher priority or, with
+  // the same one, has asked for longer.
   bool has_turn(int64_t now_us, Job& job);
+  // The power of two of its work per packet, in the order of by_intensity() of src/plan; high until that is known.
+  static int priority_of(const Job& job);
   void on_hello(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job);
   void on_contribution(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job);
   // Puts a contribution into its round. Returns true if it makes the round's sum overflow.

@@ -32,6 +32,7 @@ struct Training {
   int aggregators = 1;     // stripes
   double varies = 0.1;     // a step, by so much of its length at most
   double second = 1;       // the second job computes for so much longer
+  double first = 1;        // the first job's sums are so large, in parts of the others'
   int64_t scatter_us = 0;  // a rank computes for up to so much longer
   double loss = 0;
   uint64_t seed = 1;
@@ -61,7 +62,9 @@ class Trainer final : public Program {
   Trainer(Job* job, int rank)
       : job_(job),
         rank_(rank),
-        sum_(kElements, rank),
+        elements_(static_cast<size_t>(static_cast<double>(kElements) *
+                                      (job->number == 0 ? job->training->first : 1))),
+        sum_(elements_, rank),
         rng_(2 * job->training->seed + job->number),
         own_rng_(100 * job->training->seed + 10 * job->number + static_cast<uint64_t>(rank)) {}
 
@@ -69,7 +72,7 @@ class Trainer final : public Program {
     if (running_ || done() || job_->simulation->now_us() < ready_us_) return std::nullopt;
     running_ = true;
     ++begun_;
-    return sum_.spec(kElements);
+    return sum_.spec(elements_);
   }
   void ended(uint64_t number, const Status& status) override {
     running_ = false;
@@ -78,7 +81,8 @@ class Trainer final : public Program {
     job_->ended_us[number] = std::max(job_->ended_us[number], now_us);
     const Training& training = *job_->training;
     const double step_us = sum_us(training.aggregators) / kBusy;
-    double compute_us = step_us - sum_us(training.aggregators);
+    double compute_us = step_us - sum_us(training.aggregators) * static_cast<double>(elements_) /
+                                      static_cast<double>(kElements);
     compute_us += step_us * training.varies * (static_cast<double>(rng_.below(2001)) / 1000 - 1);
     if (job_->number == 1) compute_us *= training.second;
     compute_us += static_cast<double>(own_rng_.below(static_cast<uint64_t>(training.scatter_us) + 1));
@@ -90,6 +94,7 @@ class Trainer final : public Program {
  private:
   Job* const job_;
   const int rank_;
+  const size_t elements_;
   KnownSum sum_;
   size_t begun_ = 0;
   bool running_ = false;
@@ -218,6 +223,20 @@ TEST(Turns, OfJobsWithUnequalPeriodsAndOfThree) {
         << seed;
     EXPECT_LT(longer({.jobs = 3, .turns = true, .seed = seed}), 1.02 * longer({.jobs = 3, .seed = seed}))
         << seed;
+  }
+}
+
+// Five jobs ask for nearly twice what the link has. The one that works most per time of communication waits for no more than the
+// one that sends.
+TEST(Turns, TheMoreIntenseJobComesFirst) {
+  for (uint64_t seed = 1; seed <= seeds(); ++seed) {
+    Training training{.jobs = 5, .turns = true, .first = 0.2, .seed = seed};
+    const std::vector<double> times = run(training);
+    training.jobs = 1;
+    training.turns = false;
+    const double alone = run(training)[0];
+    EXPECT_LT(times[0], 1.4 * alone) << seed;
+    EXPECT_GT(times[1], 1.6 * alone) << seed;
   }
 }
 
