@@ -1,22 +1,18 @@
 """A small model of the case of ghosts: one rank of its training, or, with --program, its program without a cluster."""
 
 import argparse
-import contextlib
 import functools
-import os
 import pathlib
-import signal
-import sys
+import time
 
 import netsum.torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
 from torch import nn
 
-WORDS, WIDTH, LAYERS, LENGTH, BATCH = 256, 128, 4, 64, 8  # 3.5 MB of gradients
+WORDS, WIDTH, LAYERS, LENGTH, BATCH = 256, 128, 3, 64, 4  # 2.6 MB of gradients
 
 
 class Model(nn.Module):
@@ -32,64 +28,78 @@ class Model(nn.Module):
 
     def shard(self):
         """Each layer is gathered before it is used."""
+        from torch.distributed.fsdp import fully_shard  # which takes a third of the time to start
+
         for layer in self._layers.layers:
             fully_shard(layer)
         return fully_shard(self)
 
 
-def prepare(parallel):
-    """Returns a function that does one training step."""
+class Processor:
+    """A core of which this thread has a share, whatever else runs on the machine: it sleeps after its computing until that has taken
+    as long as there. A cgroup's quota is checked by ticks of milliseconds, and covers the threads of the network, which ghosts
+    have no part of."""
+
+    LEAST_SLEEP_S = 0.0002
+
+    def __init__(self, share):
+        self._sleeps_for_a_second = 1 / share - 1
+        self.begin()
+
+    @staticmethod
+    def _times():
+        """How long this thread has computed, and how long it was to run while others did, in seconds."""
+        waited = int(pathlib.Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
+        return time.thread_time_ns() * 1e-9, waited * 1e-9
+
+    def begin(self):
+        """What is computed from here on counts."""
+        self._computed_s, self._waited_s = self._times()
+        self._owed_s = 0
+
+    def catch_up(self, *_):
+        computed, waited = self._times()
+        self._owed_s += (computed - self._computed_s) * self._sleeps_for_a_second - (waited - self._waited_s)
+        self._computed_s, self._waited_s = computed, waited
+        if self._owed_s < self.LEAST_SLEEP_S:
+            return
+        begin = time.monotonic()
+        time.sleep(self._owed_s)
+        self._owed_s -= time.monotonic() - begin
+        self._waited_s = self._times()[1]  # the time until it ran again is in that of the sleep
+
+    def pace(self, layer):
+        """Catches up behind the forward pass of a layer, and before its backward pass."""
+
+        def behind(_layer, _inputs, output):
+            self.catch_up()
+            if output.requires_grad:
+                output.register_hook(self.catch_up)
+
+        layer.register_forward_hook(behind)
+
+
+def prepare(parallel, share=1):
+    """Returns a function that does one training step, on a share of a core."""
     torch.manual_seed(1)
-    model = Model().shard() if parallel == "fsdp" else DistributedDataParallel(Model(), bucket_cap_mb=1)
+    model = Model()
+    processor = Processor(share)
+    if share < 1:
+        for layer in (*model._layers.layers, model._head):
+            processor.pace(layer)
+    model = model.shard() if parallel == "fsdp" else DistributedDataParallel(model, bucket_cap_mb=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     words = torch.randint(0, WORDS, (BATCH, LENGTH + 1))
 
     def step():
+        processor.begin()
         optimizer.zero_grad()
         logits = model(words[:, :-1])
         nn.functional.cross_entropy(logits.flatten(0, 1), words[:, 1:].flatten()).backward()
         optimizer.step()
+        processor.catch_up()
 
     return step
-
-
-PERIOD_US = 10_000
-CGROUPS = pathlib.Path("/sys/fs/cgroup")
-GROUP = "netsum-ghosts-"
-
-
-def remove_stale(parent):
-    """Removes the groups of processes that were killed."""
-    for group in parent.glob(f"{GROUP}*"):
-        if not pathlib.Path("/proc", group.name.removeprefix(GROUP)).exists():
-            with contextlib.suppress(OSError):  # another one removes it, or a process is in it
-                group.rmdir()
-
-
-@contextlib.contextmanager
-def share_of_cores(cores):
-    """For the time of a `with`, this process gets that many cores at most, however idle the machine is (as root)."""
-    old = CGROUPS / "cpu"  # of version 1
-    parent = old if (old / "cpu.cfs_quota_us").exists() else CGROUPS
-    remove_stale(parent)
-    own = parent / f"{GROUP}{os.getpid()}"
-    quota = round(cores * PERIOD_US)
-    if parent is CGROUPS:
-        (parent / "cgroup.subtree_control").write_text("+cpu", encoding="ascii")
-    for number in (signal.SIGTERM, signal.SIGINT):  # `finally` runs
-        signal.signal(number, lambda signalled, _: sys.exit(128 + signalled))
-    own.mkdir()
-    try:
-        if parent is old:
-            (own / "cpu.cfs_period_us").write_text(str(PERIOD_US), encoding="ascii")
-            (own / "cpu.cfs_quota_us").write_text(str(quota), encoding="ascii")
-        else:
-            (own / "cpu.max").write_text(f"{quota} {PERIOD_US}", encoding="ascii")
-        (own / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
-        yield
-    finally:
-        (parent / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
-        own.rmdir()
 
 
 def main():
@@ -98,12 +108,12 @@ def main():
     parser.add_argument("--program", metavar="PREFIX", help="write the program of rank 0 there")
     parser.add_argument("--ranks", type=int, default=1, help="of the job of the program")
     parser.add_argument("--parallel", choices=["ddp", "fsdp"], default="ddp")
-    parser.add_argument("--cores", type=float, default=0, help="that each step may use; 0: all")
+    parser.add_argument("--share", type=float, default=1, help="of a core, on which each step computes")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.program:
         netsum.torch.program_of(
-            functools.partial(prepare, options.parallel),
+            functools.partial(prepare, options.parallel, options.share),
             options.program,
             world_size=options.ranks,
             steps=options.steps,
@@ -111,10 +121,9 @@ def main():
         )
         return
     dist.init_process_group("netsum")
-    step = prepare(options.parallel)
-    with share_of_cores(options.cores) if options.cores else contextlib.nullcontext():
-        for _ in range(options.steps):
-            step()
+    step = prepare(options.parallel, options.share)
+    for _ in range(options.steps):
+        step()
     dist.destroy_process_group()
 
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "src/base/rng.h"
+#include "src/program/values.h"
 #include "wire/packet.h"
 
 namespace netsum::ghost {
@@ -77,6 +78,9 @@ std::optional<size_t> difference(const Program& a, int group_of_a, const Program
   }
   return std::nullopt;
 }
+
+// Of less computing, how long it takes says nothing.
+constexpr double kLeastNs = 200'000;
 
 std::string name_of(const std::string& job, const Key& key) {
   uint64_t hash = netsum_mix64(static_cast<uint64_t>(key.second) + 1);
@@ -215,7 +219,7 @@ Result<std::vector<GroupJob>> Cast::groups(int rank, const std::string& job) con
 }
 
 Status check_contributions(Contributions contributions, const std::vector<program::Step>& steps) {
-  if (contributions == Contributions::kZeros) return {};
+  if (contributions == Contributions::kZeros || contributions == Contributions::kRecorded) return {};
   for (const program::Step& step : steps) {
     for (const program::Operation& operation : step.operations) {
       if (!has_scales(operation) || !operation.scales.empty()) continue;
@@ -227,6 +231,30 @@ Status check_contributions(Contributions contributions, const std::vector<progra
     }
   }
   return {};
+}
+
+Status check_values(const Program& record, const std::vector<std::span<const uint8_t>>& values) {
+  size_t number = 0;
+  for (const Step& step : record.steps) {
+    for (const program::Operation& operation : step.operations) {
+      const std::vector<int> ranks = program::ranks_of(record.header, operation.group);
+      const auto own = std::find(ranks.begin(), ranks.end(), record.header.rank) - ranks.begin();
+      const auto contributed =
+          program::contributed_by(operation, static_cast<int>(own), static_cast<int>(ranks.size()));
+      if (values[number++].empty() && contributed.count > 0)
+        return invalid("step " + std::to_string(step.number) + ": " +
+                       std::string(program::collective_name(operation.collective)) + " of rank " +
+                       std::to_string(record.header.rank) +
+                       " has no values: record again with a larger NETSUM_RECORD_VALUES");
+    }
+  }
+  return {};
+}
+
+bool of_one_machine(const std::vector<Program>& records) {
+  return std::all_of(records.begin(), records.end(), [&](const Program& record) {
+    return record.header.machine == records.front().header.machine;
+  });
 }
 
 double correlation_of(const std::vector<Program>& records) {
@@ -262,36 +290,79 @@ double correlation_of(const std::vector<Program>& records) {
   return sum / (static_cast<double>(records.size() * (records.size() - 1)) / 2);
 }
 
-Pace::Pace(const std::vector<const Step*>& steps, int group, double share) : share_(share) {
-  uint64_t operations = 0;
-  int64_t done_ns = 0;  // from the begin of the step
-  for (const Step* step : steps) {
-    first_.push_back(operations);
-    int64_t submitted_ns = 0, last_ns = done_ns;
-    bool is_first = true;
-    for (const program::Operation& operation : step->operations) {
-      if (operation.group != group) continue;
-      ++operations;
-      if (std::exchange(is_first, false)) submitted_ns = operation.submitted_ns;
-      last_ns = std::max(last_ns, operation.done_ns.value_or(operation.submitted_ns));
+Pace::Pace(const std::vector<const Step*>& steps, int group, double share, bool follows_level)
+    : share_(share), follows_level_(follows_level) {
+  using Kind = program::Instruction::Kind;
+  const std::vector<uint64_t> ids = operations_of(steps, group);
+  std::map<uint64_t, uint64_t> numbers;
+  for (const uint64_t id : ids) numbers.emplace(id, numbers.size());
+  stretches_.resize(ids.size());
+  std::vector<uint64_t> first_ids = {0};
+  for (const Step* step : steps) first_ids.push_back(first_ids.back() + step->operations.size());
+  std::vector<Since> stretch;
+  bool is_known = false;
+  double told_ns = 0, all_ns = 0;
+  for (size_t k = 0; k < steps.size(); ++k) {
+    const Step& step = *steps[k];
+    if (k > 0) all_ns += static_cast<double>(step.duration_ns);
+    if (step.threads.empty()) continue;
+    for (const program::Instruction& one : step.threads.front()) {
+      if (one.kind == Kind::kCompute) {
+        for (Since& since : stretch) since.computed_ns += static_cast<double>(one.value);
+        continue;
+      }
+      const bool is_own = one.value < step.operations.size();
+      const program::Carried* const carried =
+          is_own ? nullptr : &step.carried[one.value - step.operations.size()];
+      const auto found = numbers.find(is_own ? first_ids[k] + one.value
+                                             : first_ids[k - carried->steps_back] + carried->operation);
+      if (found == numbers.end()) {
+        // When other groups' operations end, ghosts do not know.
+        is_known &= one.kind != Kind::kWait;
+      } else if (one.kind == Kind::kWait) {
+        stretch.push_back({.number = found->second, .is_end = true});
+      } else {
+        if (is_known && k > 0 && stretch.front().computed_ns >= kLeastNs) {
+          told_ns += stretch.front().computed_ns;
+          stretches_[found->second] = std::move(stretch);
+        }
+        stretch = {{.number = found->second}};
+        is_known = true;
+      }
     }
-    recorded_ns_.push_back(is_first || first_.back() == 0 ? 0 : std::max<int64_t>(submitted_ns - done_ns, 0));
-    done_ns = last_ns - step->duration_ns;
   }
-  double before_ns = 0, all_ns = 0;
-  for (size_t k = 1; k < steps.size(); ++k) {
-    before_ns += static_cast<double>(recorded_ns_[k]);
-    all_ns += static_cast<double>(steps[k]->duration_ns);
-  }
-  if (all_ns > 0) covers_ = before_ns / all_ns;
+  if (all_ns > 0) covers_ = told_ns / all_ns;
 }
 
-double Pace::factor(uint64_t step, int64_t done_ns, int64_t submitted_ns) const {
-  // What is recorded as the same time says nothing.
+std::optional<double> Pace::next(const std::function<int64_t(uint64_t)>& submitted_ns,
+                                 const std::function<int64_t(uint64_t)>& done_ns) {
   constexpr double kMost = 4;
-  if (recorded_ns_[step] == 0 || done_ns >= submitted_ns) return 1;
-  const double ratio = static_cast<double>(submitted_ns - done_ns) / static_cast<double>(recorded_ns_[step]);
-  return std::clamp(1 + share_ * (ratio - 1), 1 / kMost, kMost);
+  if (number_ >= stretches_.size()) {
+    ++number_;
+    return factor_;
+  }
+  const int64_t submitted = submitted_ns(number_);
+  if (submitted == 0) return std::nullopt;
+  const std::vector<Since>& stretch = stretches_[number_];
+  double ratio = kMost;
+  bool tells = !stretch.empty();
+  for (const Since& since : stretch) {
+    const int64_t begin = since.is_end ? done_ns(since.number) : submitted_ns(since.number);
+    if (begin == 0) return std::nullopt;
+    const auto took = static_cast<double>(submitted - begin);
+    if (since.computed_ns >= kLeastNs)
+      ratio = std::min(ratio, took / since.computed_ns);
+    else
+      tells &= took >
+               kMost * kLeastNs;  // Otherwise the operation has held it up, and it has hardly computed since.
+  }
+  ++number_;
+  if (!tells || ratio <= 0) return factor_;
+  const double level = follows_level_ || recorded_ns_ == 0 ? 1 : took_ns_ / recorded_ns_;
+  recorded_ns_ += stretch.front().computed_ns;
+  took_ns_ += ratio * stretch.front().computed_ns;
+  factor_ = std::clamp(1 + share_ * (ratio / level - 1), 1 / kMost, kMost);
+  return factor_;
 }
 
 Status change_world_size(int world_size, Program* record) {

@@ -3,6 +3,9 @@
 #define NETSUM_EMULATE_GHOST_CAST_H_
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,12 +64,15 @@ class Cast {
 // What ghosts contribute to sums of floats; to others zeros.
 enum class Contributions : uint8_t {
   kZeros,
-  kRecorded,  // zeros that require the recorded scales, where aggregators need any
+  kScales,    // zeros that require the recorded scales, where aggregators need any
   kNoise,     // noise of the recorded scales
+  kRecorded,  // recorded values, to all operations
 };
 
 // Whether the steps have what ghosts need for that. kInvalidArgument: a sum of floats has no scales.
 Status check_contributions(Contributions contributions, const std::vector<program::Step>& steps);
+// `values`: of these steps (program::read_values()). kInvalidArgument: an operation to which the rank contributes has none.
+Status check_values(const program::Program& record, const std::vector<std::span<const uint8_t>>& values);
 
 // Above this correlation, what ranks share decides, such as power or a file system.
 inline constexpr double kMuchCorrelated = 0.5;
@@ -75,30 +81,48 @@ inline constexpr double kMuchCorrelated = 0.5;
 // than two ranks, or three such steps.
 double correlation_of(const std::vector<program::Program>& records);
 
-// How the computing of ghosts follows that of a real rank, the leader, whose record they have: a step that it computes longer for
-// than it did when it was recorded is longer for them as well, by `share` of that.
+bool of_one_machine(const std::vector<program::Program>& records);
+
+// How the computing of ghosts follows that of a real rank, the leader, whose record they have: what it computes longer for than it
+// did when it was recorded takes longer for them as well, by `share` of that.
+//
+// A stretch is what the leader computes before an operation of the group of all ranks, since it has submitted the one before. It is
+// known when the leader has submitted the operation, and no ghost can submit that before.
 class Pace {
  public:
-  // The steps that the leader plays, of which the operations of `group` count.
-  Pace(const std::vector<const program::Step*>& steps, int group, double share);
+  // The steps that the leader plays, and the number of that group in them. The first step sets up: it has no stretches.
+  // `follows_level`: also by how much longer it computes all the time. Otherwise its changes alone count: where all ranks were recorded
+  // on one machine, the leader is faster now that it has that to itself.
+  Pace(const std::vector<const program::Step*>& steps, int group, double share, bool follows_level);
 
-  // What is before the first operations of the steps after the first one, as a share of the steps. Where it is small, it does not show
-  // how long the leader computes.
+  // The computing in stretches that can be told, as a share of the steps after the first one. Where it is small, it does not show how
+  // long the leader computes.
   double covers() const { return covers_; }
   static constexpr double kLeastCovered = 0.25;
 
-  uint64_t steps() const { return first_.size(); }
-  // The number of the first operation of a step among those of the group, and how many are before it; none: the same.
-  uint64_t first_of(uint64_t step) const { return first_[step]; }
-  // `done_ns`: the end of the last operation before the step; `submitted_ns`: the leader's first submission in it.
-  double factor(uint64_t step, int64_t done_ns, int64_t submitted_ns) const;
+  // By how much computing takes longer in the stretch before the next operation of the group, in their order: the same as before the
+  // last one if its times do not tell, or if there is none. Nullopt: not known yet. When the leader has submitted an operation, by its number, and
+  // when the operation has ended; 0: not yet.
+  std::optional<double> next(const std::function<int64_t(uint64_t)>& submitted_ns,
+                             const std::function<int64_t(uint64_t)>& done_ns);
+  uint64_t number() const { return number_; }  // of that operation
 
  private:
+  // What is computed since one of the times at which the leader can have gone on: the end of an operation for which it has waited, or
+  // the submission with which the stretch begins.
+  struct Since {
+    uint64_t number = 0;
+    bool is_end = false;
+    double computed_ns = 0;
+  };
+
   const double share_;
+  const bool follows_level_;
   double covers_ = 0;
-  std::vector<uint64_t> first_;  // [step]
-  std::vector<int64_t>
-      recorded_ns_;  // [step]: between those two in the record; 0: it computed for no time there
+  std::vector<std::vector<Since>> stretches_;  // [operation]; empty: it cannot be told
+  uint64_t number_ = 0;
+  double factor_ = 1;                     // of the last one
+  double recorded_ns_ = 0, took_ns_ = 0;  // in all stretches until there
 };
 
 // The record of a rank as of a job of `world_size` ranks: each rank has as many elements as before. kUnsupported: ranks have

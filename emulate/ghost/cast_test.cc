@@ -191,7 +191,7 @@ TEST(Cast, NoiseNeedsTheScalesOfSums) {
     return check_contributions(contributions, {step}).message();
   };
   EXPECT_EQ(why(Contributions::kZeros, {}), "");
-  for (const Contributions of : {Contributions::kNoise, Contributions::kRecorded}) {
+  for (const Contributions of : {Contributions::kNoise, Contributions::kScales}) {
     EXPECT_THAT(why(of, {}), testing::HasSubstr("step 4: all_reduce has no scales"));
     EXPECT_EQ(why(of, {.scales = {1, 2}}), "");
     EXPECT_EQ(why(of, {.type = DataType::kInt32}), "");
@@ -200,29 +200,104 @@ TEST(Cast, NoiseNeedsTheScalesOfSums) {
   }
 }
 
-// Each step sums at 100, until 150; a sum of another group is before that.
-TEST(Pace, FollowsFromWhatTheLeaderComputes) {
-  program::Step step;
-  step.operations = {{.group = 3, .submitted_ns = 10, .done_ns = 190},
-                     {.submitted_ns = 100, .done_ns = 140},
-                     {.submitted_ns = 110, .done_ns = 150}};
-  step.duration_ns = 200;
-  program::Step none;
-  none.duration_ns = 50;
-  const Pace pace({&step, &step, &none, &step}, 0, 0.5);
-  ASSERT_EQ(pace.steps(), 4u);
-  EXPECT_DOUBLE_EQ(pace.covers(), 350.0 / 450);
-  EXPECT_EQ(pace.first_of(1), 2u);
-  EXPECT_EQ(pace.first_of(2), 4u);
-  EXPECT_EQ(pace.first_of(3), 4u);
-  EXPECT_DOUBLE_EQ(pace.factor(1, 1000, 1150), 1) << "it took 150 in the record";
-  EXPECT_DOUBLE_EQ(pace.factor(1, 1000, 1300), 1.5) << "half of what it takes more";
-  EXPECT_DOUBLE_EQ(pace.factor(1, 1000, 1075), 0.75);
-  EXPECT_DOUBLE_EQ(pace.factor(2, 1000, 1300), 1) << "no operation";
-  EXPECT_DOUBLE_EQ(pace.factor(3, 1000, 1200), 1) << "150 and the step without any";
-  EXPECT_DOUBLE_EQ(pace.factor(1, 1000, 900), 1) << "it was submitted before";
-  EXPECT_DOUBLE_EQ(pace.factor(1, 0, 1'000'000), 4) << "it paused";
-  EXPECT_DOUBLE_EQ(pace.factor(0, 0, 500), 1);
+// A leader of FSDP: each step gathers (0), computes, gathers in advance (1), computes, and sums (2) beside computing.
+class PaceTest : public testing::Test {
+ protected:
+  static constexpr int64_t kMs = 1'000'000;
+  using Kind = program::Instruction::Kind;
+
+  PaceTest() {
+    step_.operations.resize(3);
+    step_.threads = {{{Kind::kCompute, kMs},
+                      {Kind::kSubmit, 0},
+                      {Kind::kWait, 0},
+                      {Kind::kCompute, 4 * kMs},
+                      {Kind::kSubmit, 1},
+                      {Kind::kCompute, 2 * kMs},
+                      {Kind::kWait, 1},
+                      {Kind::kCompute, 6 * kMs},
+                      {Kind::kSubmit, 2},
+                      {Kind::kCompute, 3 * kMs},
+                      {Kind::kWait, 2}}};
+    step_.duration_ns = 20 * kMs;
+  }
+
+  // Of a job of two steps, before operation `number`. Times of operations in ms; 0: there is none yet.
+  std::optional<double> factor(uint64_t number, double share = 1, bool follows_level = true) const {
+    Pace pace({&step_, &step_}, 0, share, follows_level);
+    std::optional<double> factor;
+    while (pace.number() <= number) {
+      factor = pace.next([&](uint64_t of) { return submitted_ms_[of] * kMs; },
+                         [&](uint64_t of) { return done_ms_[of] * kMs; });
+      if (!factor) return factor;
+    }
+    return factor;
+  }
+
+  program::Step step_;
+  std::vector<int64_t> submitted_ms_ = {1, 6, 14, 118, 123, 131};
+  std::vector<int64_t> done_ms_ = {2, 7, 17, 119, 124, 140};
+};
+
+TEST_F(PaceTest, TellsWhatTheLeaderComputesFromWhenItSubmits) {
+  EXPECT_EQ(factor(4), 1) << "4 since the end of the operation before";
+  submitted_ms_[4] = 125;
+  EXPECT_EQ(factor(4), 1.5);
+  EXPECT_EQ(factor(4, 0.5), 1.25) << "half of what it takes more";
+  submitted_ms_[4] = 1000;
+  EXPECT_EQ(factor(4), 4) << "it paused";
+  submitted_ms_[4] = 0;
+  EXPECT_EQ(factor(4), std::nullopt) << "it has not submitted it";
+}
+
+TEST_F(PaceTest, TellsComputingFromWaiting) {
+  // 2 and 6 after the submission, at the earliest 6 after the end of what it waits for.
+  submitted_ms_[5] = 139;
+  EXPECT_EQ(factor(5), 2) << "16 in place of 8: it never waited";
+  done_ms_[4] = 130;
+  EXPECT_EQ(factor(5), 1.5) << "9 in place of 6 after it has waited";
+  done_ms_[4] = 0;
+  EXPECT_EQ(factor(5), std::nullopt) << "ghosts do not know yet when that was";
+}
+
+TEST_F(PaceTest, KeepsTheLatestFactorWhereTimesDoNotTell) {
+  EXPECT_EQ(factor(1), 1) << "the first step sets up";
+  submitted_ms_[3] = 22;  // 8 in place of 4
+  EXPECT_EQ(factor(3), 2);
+  step_.operations.push_back({.group = 7});
+  step_.threads[0].insert(step_.threads[0].begin() + 4, {{Kind::kSubmit, 3}, {Kind::kWait, 3}});
+  EXPECT_EQ(factor(4), 2) << "it waits for another group";
+  EXPECT_EQ(factor(5), 1);
+}
+
+TEST_F(PaceTest, KeepsTheLatestFactorWhereAWaitHasHeldUpTheLeader) {
+  step_.threads[0].erase(step_.threads[0].begin());
+  submitted_ms_[3] = done_ms_[2] = 140;
+  EXPECT_EQ(factor(3), 1) << "it has computed nothing since";
+  submitted_ms_[3] = 20;
+  done_ms_[2] = 15;
+  EXPECT_EQ(factor(3), 2) << "6 in place of 3, and the wait was over";
+}
+
+// 2 in place of 1 all the time, and then 3 in place of 1.
+TEST_F(PaceTest, FollowsChangesAloneWhereThatIsAskedFor) {
+  step_.threads = {{{Kind::kSubmit, 0},
+                    {Kind::kCompute, kMs},
+                    {Kind::kSubmit, 1},
+                    {Kind::kCompute, kMs},
+                    {Kind::kSubmit, 2},
+                    {Kind::kCompute, kMs}}};
+  submitted_ms_ = {2, 4, 6, 8, 10, 13};
+  EXPECT_EQ(factor(5), 3);
+  EXPECT_EQ(factor(3, 1, false), 2) << "it is not known yet that this is all the time";
+  EXPECT_EQ(factor(4, 1, false), 1);
+  EXPECT_EQ(factor(5, 1, false), 1.5);
+}
+
+TEST_F(PaceTest, CoversWhatCanBeTold) {
+  EXPECT_DOUBLE_EQ(Pace({&step_, &step_}, 0, 1, true).covers(), (4 + 4 + 8) / 20.0);
+  EXPECT_EQ(Pace({&step_, &step_}, 1, 1, true).covers(), 0);
+  EXPECT_EQ(Pace({&step_}, 0, 1, true).covers(), 0);
 }
 
 }  // namespace

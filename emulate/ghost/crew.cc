@@ -16,6 +16,7 @@
 #include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/net/udp/udp_io.h"
+#include "src/program/values.h"
 #include "wire/packet.h"
 
 namespace netsum::ghost {
@@ -51,8 +52,8 @@ Status check(const CrewOptions& options) {
   if (options.communicator.verify != Verify::kPacket)
     return {ErrorCode::kUnsupported, "ghosts send no tags of sums: unset NETSUM_VERIFY"};
   for (const Ghost& ghost : options.ghosts) {
-    if (options.pace && ghost.groups.size() > 1)
-      return {ErrorCode::kUnsupported, "ghosts of further groups follow no leader"};
+    if (options.rack_size > 1 && options.contributions == Contributions::kRecorded)
+      return {ErrorCode::kUnsupported, "ghost racks have no recorded values: leave them out"};
     if (options.rack_size > 1 && ghost.groups.size() > 1)
       return {ErrorCode::kUnsupported,
               "ghost racks take part in the group of all ranks alone: leave them out"};
@@ -74,19 +75,33 @@ Crew::Crew(CrewOptions options) : options_(std::move(options)), burst_(WorkerCor
   for (Ghost& ghost : options_.ghosts) {
     if (ghost.groups.empty()) ghost.groups = {{.id = 0, .ranks = all, .job = options_.communicator.job}};
     players_.emplace_back(ghost.steps, ghost.knobs);
-    if (options_.pace) players_.back().follow();
+    if (options_.pace) players_.back().follow(ghost.groups.front().id);
     contributions_.emplace_back();
     if (options_.contributions == Contributions::kZeros) continue;
     const bool noise = options_.contributions == Contributions::kNoise;
+    const bool recorded = options_.contributions == Contributions::kRecorded;
     for (const program::Step* step : ghost.steps) {
       for (const program::Operation& operation : step->operations) {
         const uint64_t number = contributions_.back().size();
         const uint64_t seed =
             netsum_mix64(netsum_mix64(options_.seed + static_cast<uint64_t>(ghost.rank)) + number);
         contributions_.back().push_back({.scales = operation.scales, .noise = noise, .seed = seed});
+        const auto values = options_.values.find(&operation);
+        if (!recorded || values == options_.values.end()) continue;
+        const auto group = std::find_if(ghost.groups.begin(), ghost.groups.end(),
+                                        [&](const GroupJob& one) { return one.id == operation.group; });
+        NETSUM_ASSERT(group != ghost.groups.end());
+        Contribution& own = contributions_.back().back();
+        const auto [begin, count] = program::contributed_by(operation, group->rank_of(ghost.rank),
+                                                            static_cast<int>(group->ranks.size()));
+        own.values = values->second;
+        // Of what moves, bytes are the elements.
+        own.values_begin = begin * (program::reduces(operation.collective) ? 1 : size_of(operation.type));
       }
     }
   }
+  const Ghost& first = options_.ghosts.front();
+  of_all_ = operations_of(first.steps, first.groups.front().id);
   add_members();
 }
 
@@ -363,7 +378,7 @@ Status Crew::drive(const std::function<bool()>& done) {
     }
     for (const auto& one : members_)
       if (one->core != nullptr) next_us = std::min(next_us, one->due_us);
-    if (plays_ && options_.pace && paced_ < options_.pace->steps())
+    if (plays_ && options_.pace && options_.pace->number() < of_all_.size())
       next_us = std::min(next_us, monotonic_us() + kFollowUs);
     if (plays_ && soonest_ns_ != INT64_MAX) next_us = std::min(next_us, soonest_ns_ / 1000 - kSpinUs);
     if (const Status status = failure(); !status.ok()) return status;
@@ -384,22 +399,18 @@ void Crew::wait(int64_t until_us, std::vector<bool>* ready) {
   for (int i = 0; i < count; ++i) (*ready)[events[i].data.u64] = true;
 }
 
-// The leader submits the first operation of a step when it has computed until there: no ghost can submit it before it knows by how
-// much longer that takes. One that it does not hold up computes less than the leader, on which the operation waits anyway.
+// The leader submits an operation when it has computed until there: no ghost can submit it before it knows by how much longer that
+// takes. One that it does not hold up computes less than the leader, on which the operation waits anyway.
 void Crew::follow_leader() {
-  const Pace& pace = *options_.pace;
-  const std::vector<int64_t>& done_ns = players_.front().done_ns();
-  for (; paced_ < pace.steps(); ++paced_) {
-    const uint64_t first = pace.first_of(paced_), before = pace.first_of(paced_ - 1);
-    double factor = 1;
-    if (first > 0 && first < done_ns.size()) {
-      const int64_t submitted_ns = options_.leader_submitted_ns(first);
-      const auto begin = done_ns.begin() + static_cast<std::ptrdiff_t>(std::min(before, first - 1));
-      const int64_t done = *std::max_element(begin, done_ns.begin() + static_cast<std::ptrdiff_t>(first));
-      if (submitted_ns == 0 || done == INT64_MAX) return;
-      factor = pace.factor(paced_, done, submitted_ns);
-    }
-    for (Player& player : players_) player.set_factor(factor, now_ns());
+  const std::vector<int64_t>& ends_ns = players_.front().done_ns();
+  const auto done_ns = [&](uint64_t number) {
+    const int64_t ns = number < of_all_.size() ? ends_ns[of_all_[number]] : INT64_MAX;
+    return ns == INT64_MAX ? 0 : ns;
+  };
+  while (options_.pace->number() < of_all_.size()) {
+    const std::optional<double> factor = options_.pace->next(options_.leader_submitted_ns, done_ns);
+    if (!factor) return;
+    for (Player& player : players_) player.set_factor(*factor, now_ns());
     soonest_ns_ = 0;
   }
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -49,8 +50,10 @@ struct CrewOptions {
   Contributions contributions =
       Contributions::kZeros;  // check_contributions(). A rack has those of its first ghost
   uint64_t seed = 1;          // of noise
+  // Of operations of the steps: what is contributed to them (kRecorded). Must outlive the crew.
+  std::unordered_map<const program::Operation*, std::span<const uint8_t>> values = {};
   // Whose computing that of all ghosts follows, and when it has submitted an operation of the group of all ranks, which are counted
-  // from 0; 0: not yet. Not beside further groups. None: nobody's.
+  // from 0; 0: not yet. None: nobody's.
   std::optional<Pace> pace;
   std::function<int64_t(uint64_t operation)> leader_submitted_ns;
   // Calls `open`, which opens the sockets of that rank, or of the rack with that rank as its first, in the network namespace where
@@ -130,8 +133,8 @@ class Crew {
   Status missing_group(bool others_left);
 
   CrewOptions options_;
-  std::vector<Player> players_;  // of each ghost
-  uint64_t paced_ = 1;           // steps that have a factor
+  std::vector<Player> players_;   // of each ghost
+  std::vector<uint64_t> of_all_;  // of the first ghost: the ids of these operations
   // [ghost][operation]; none: zeros.
   std::vector<std::vector<Contribution>> contributions_;
   int64_t soonest_ns_ = 0;  // no player has anything to do before

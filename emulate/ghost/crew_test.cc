@@ -4,14 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cmath>
+#include <cstring>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <tuple>
 
 #include "emulate/ghost/operation.h"
 #include "netsum/communicator.h"
 #include "session/job_testing.h"
+#include "src/program/values.h"
 
 namespace netsum::ghost {
 namespace {
@@ -318,6 +323,172 @@ TEST(Crew, GhostsContributeNoise) {
     const auto far = std::count_if(values.begin(), values.end(), [](float value) { return value > 110.5f; });
     EXPECT_LT(far, static_cast<std::ptrdiff_t>(kCount / 50));
   }
+}
+
+// What the ghosts have sent in the run that was recorded: rank r has r + 1 everywhere, but 10 more in its last element.
+TEST(Crew, GhostsContributeRecordedValues) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  ASSERT_NE(aggregator, nullptr);
+  using program::Collective;
+  const program::Step step = step_of({
+      {.collective = Collective::kAllReduce, .count = kCount},
+      {.collective = Collective::kAllReduce, .count = 5},
+      {.collective = Collective::kAllReduce, .type = DataType::kInt64, .count = 5},
+      {.collective = Collective::kAllReduce, .type = DataType::kInt32, .count = kCount, .op = ReduceOp::kMax},
+      {.collective = Collective::kReduceScatter, .count = kRanks * kCount},
+      {.collective = Collective::kAllGather, .count = kRanks * kCount},
+  });
+  const auto bytes_of = [](const program::Operation& operation, int rank) {
+    std::vector<uint8_t> bytes;
+    const auto count = program::contributed_by(operation, rank, kRanks).count;
+    for (uint64_t i = 0; i < count; ++i) {
+      const int value = rank + 1 + (i + 1 == count ? 10 : 0);
+      const auto put = [&](auto as) {
+        const auto* const first = reinterpret_cast<const uint8_t*>(&as);
+        bytes.insert(bytes.end(), first, first + sizeof as);
+      };
+      if (operation.type == DataType::kInt64) put(static_cast<int64_t>(value));
+      if (operation.type == DataType::kInt32) put(static_cast<int32_t>(value));
+      if (operation.type == DataType::kFloat32) put(static_cast<float>(value));
+    }
+    return bytes;
+  };
+  for (const Numerics numerics : {Numerics::kAuto, Numerics::kFixed}) {
+    SCOPED_TRACE(static_cast<int>(numerics));
+    CommunicatorOptions options = options_for(*aggregator);
+    options.numerics = numerics;
+    std::vector<program::Step> steps(kRanks, step);  // of each rank its own
+    std::vector<std::vector<uint8_t>> values;
+    values.reserve(kRanks * step.operations.size());
+    CrewOptions crew;
+    crew.communicator = options;
+    crew.contributions = Contributions::kRecorded;
+    crew.in_place_of = [](int, const std::function<Status()>& open) { return open(); };
+    for (int rank = 1; rank < kRanks; ++rank) {
+      const program::Step& own = steps[static_cast<size_t>(rank)];
+      crew.ghosts.push_back({.rank = rank, .steps = {&own}, .knobs = {}});
+      for (const program::Operation& operation : own.operations) {
+        values.push_back(bytes_of(operation, rank));
+        crew.values[&operation] = values.back();
+      }
+    }
+    Status ran;
+    std::thread ghosts([&] {
+      auto joined = Crew::join(std::move(crew));
+      ran = joined.ok() ? (*joined)->run() : joined.status();
+    });
+    auto real = Communicator::connect(options);
+    std::vector<Work> works;
+    std::vector<std::vector<uint8_t>> in, out;
+    for (const program::Operation& operation : step.operations) {
+      in.push_back(bytes_of(operation, 0));
+      out.emplace_back(operation.count * size_of(operation.type));
+    }
+    const auto sum = [&](size_t i) {
+      const TensorView view{in[i].data(), out[i].data(), step.operations[i].count};
+      return (*real)->all_reduce({&view, 1}, {.type = step.operations[i].type, .op = step.operations[i].op});
+    };
+    if (real.ok()) {
+      for (size_t i = 0; i < 4; ++i) works.push_back(sum(i));
+      std::vector<TensorView> parts;
+      std::vector<BufferView> buffers;
+      for (size_t rank = 0; rank < kRanks; ++rank) {
+        const size_t begin = rank * kCount * sizeof(float);
+        parts.push_back({in[4].data() + begin, rank == 0 ? out[4].data() : nullptr, kCount});
+        buffers.push_back(
+            {rank == 0 ? in[5].data() : nullptr, out[5].data() + begin, kCount * sizeof(float)});
+      }
+      works.push_back((*real)->reduce_scatter(parts, {}));
+      works.push_back((*real)->all_gather(buffers, {}));
+    }
+    for (const Work& work : works) EXPECT_TRUE(work.wait(kPatience).ok());
+    ghosts.join();
+    ASSERT_TRUE(real.ok()) << real.status().to_string();
+    EXPECT_TRUE(ran.ok()) << ran.to_string();
+    const auto at = [&](size_t operation, size_t i, auto as) {
+      std::memcpy(&as, out[operation].data() + i * sizeof as, sizeof as);
+      return as;
+    };
+    EXPECT_FLOAT_EQ(at(0, 0, 0.0f), 1 + 2 + 3 + 4);
+    EXPECT_FLOAT_EQ(at(0, kCount - 1, 0.0f), 1 + 2 + 3 + 4 + 4 * 10);
+    EXPECT_FLOAT_EQ(at(1, 3, 0.0f), 1 + 2 + 3 + 4);
+    EXPECT_EQ(at(2, 4, int64_t{}), 1 + 2 + 3 + 4 + 4 * 10);
+    EXPECT_EQ(at(3, 7, int32_t{}), 4);
+    EXPECT_EQ(at(3, kCount - 1, int32_t{}), 14);
+    EXPECT_FLOAT_EQ(at(4, kCount - 1, 0.0f), 1 + 2 + 3 + 4);
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      EXPECT_EQ(at(5, rank * kCount, 0.0f), static_cast<float>(rank + 1)) << rank;
+      EXPECT_EQ(at(5, (rank + 1) * kCount - 1, 0.0f), static_cast<float>(rank + 11)) << rank;
+    }
+  }
+}
+
+// In a third of the chunks, the exponent that the ranks agree on changes from step to step, and that because of a ghost.
+TEST(Crew, PredictsScalesAsOftenAsRealRanks) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  ASSERT_NE(aggregator, nullptr);
+  constexpr size_t kChunks = 60, kSteps = 10, kElements = program::kScaleElements;
+  CommunicatorOptions options = options_for(*aggregator);
+  options.numerics = Numerics::kFixed;
+  std::vector<std::vector<std::vector<float>>> data(kRanks);  // [rank][step]
+  std::vector<std::vector<program::Step>> steps(kRanks);
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    for (size_t k = 0; k < kSteps; ++k) {
+      std::vector<uint8_t> scales;
+      std::vector<float>& values = data[rank].emplace_back();
+      for (size_t chunk = 0; chunk < kChunks; ++chunk) {
+        const float value = rank == 1 && chunk % 3 == 0 ? (k % 2 == 0 ? 4.0f : 16.0f) : 1.0f;
+        values.resize(values.size() + kElements, value);
+        scales.push_back(static_cast<uint8_t>(std::bit_cast<uint32_t>(value) >> 23));
+      }
+      steps[rank].push_back(step_of({{.count = kChunks * kElements, .scales = scales}}));
+    }
+  }
+  const auto train = [&](Communicator* communicator, size_t rank) {
+    std::vector<float> out(kChunks * kElements);
+    for (size_t k = 0; k < kSteps; ++k) {
+      const TensorView view{data[rank][k].data(), out.data(), out.size()};
+      EXPECT_TRUE(communicator->all_reduce({&view, 1}, {}).wait(kPatience).ok());
+    }
+  };
+  // The share of chunks that rank 0 sends at once, and rightly.
+  const auto predicted = [&](const std::optional<Contributions>& of_ghosts) {
+    std::vector<std::thread> others;
+    if (of_ghosts) {
+      others.emplace_back([&] {
+        CrewOptions crew;
+        crew.communicator = options;
+        crew.contributions = *of_ghosts;
+        crew.in_place_of = [](int, const std::function<Status()>& open) { return open(); };
+        for (int rank = 1; rank < kRanks; ++rank) {
+          crew.ghosts.push_back({.rank = rank, .steps = {}, .knobs = {}});
+          for (const program::Step& step : steps[static_cast<size_t>(rank)])
+            crew.ghosts.back().steps.push_back(&step);
+        }
+        auto joined = Crew::join(std::move(crew));
+        EXPECT_TRUE(joined.ok() && (*joined)->run().ok());
+      });
+    } else {
+      for (int rank = 1; rank < kRanks; ++rank)
+        others.emplace_back([&, rank] {
+          CommunicatorOptions own = options;
+          own.rank = rank;
+          auto communicator = Communicator::connect(own);
+          ASSERT_TRUE(communicator.ok()) << communicator.status().to_string();
+          train(communicator->get(), static_cast<size_t>(rank));
+        });
+    }
+    auto communicator = Communicator::connect(options);
+    EXPECT_TRUE(communicator.ok());
+    if (communicator.ok()) train(communicator->get(), 0);
+    for (std::thread& other : others) other.join();
+    const CommunicatorStats stats = communicator.ok() ? (*communicator)->stats() : CommunicatorStats();
+    return static_cast<double>(stats.scales_predicted - stats.scales_mispredicted) / (kChunks * kSteps);
+  };
+  const double real = predicted(std::nullopt);
+  EXPECT_GT(real, 0.3);
+  EXPECT_NEAR(predicted(Contributions::kScales), real, 0.05);
+  EXPECT_GT(predicted(Contributions::kZeros), real + 0.05) << "the data of rank 0 alone changes nothing";
 }
 
 TEST(Crew, RefusesWhatGhostsCannotDo) {

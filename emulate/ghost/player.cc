@@ -41,6 +41,26 @@ uint64_t Player::id_of(uint64_t step, uint64_t operation) const {
   return first_ids_[step - carried.steps_back] + carried.operation;
 }
 
+void Player::follow(int group) {
+  int64_t next = 0;
+  for (const program::Step* step : steps_)
+    for (const program::Operation& operation : step->operations)
+      numbers_.push_back(operation.group == group ? next++ : -1);
+}
+
+std::optional<double> Player::factor_of(const Thread& of, size_t thread) const {
+  const double own = knobs_.factor(of.step);
+  if (numbers_.empty() || of.step == 0) return own;
+  const std::vector<Instruction>& instructions = steps_[of.step]->threads[thread];
+  const auto next =
+      std::find_if(instructions.begin() + static_cast<std::ptrdiff_t>(of.next), instructions.end(),
+                   [](const Instruction& one) { return one.kind == Instruction::Kind::kSubmit; });
+  const int64_t number = next == instructions.end() ? -1 : numbers_[id_of(of.step, next->value)];
+  if (number < 0) return own * (factors_.empty() ? 1 : factors_.back().first);
+  if (static_cast<size_t>(number) >= factors_.size()) return std::nullopt;
+  return own * factors_[static_cast<size_t>(number)].first;
+}
+
 void Player::set_factor(double factor, int64_t now_ns) {
   factors_.emplace_back(factor, now_ns);
 }
@@ -85,18 +105,22 @@ bool Player::advance(size_t thread, int64_t now_ns, std::vector<Submission>* out
     }
     const Instruction& instruction = step.threads[thread][of.next];
     if (instruction.kind == Instruction::Kind::kCompute) {
-      if (!has_factor(of.step)) break;
-      const double factor = knobs_.factor(of.step) * (follows_ ? factors_[of.step].first : 1);
-      of.at_ns += std::llround(static_cast<double>(instruction.value) * factor);
+      const std::optional<double> factor = factor_of(of, thread);
+      if (!factor) break;
+      of.at_ns += std::llround(static_cast<double>(instruction.value) * *factor);
     } else if (instruction.kind == Instruction::Kind::kSubmit) {
       const uint64_t id = id_of(of.step, instruction.value);
       if (id != submitted_ns_.size()) break;  // all ranks submit in the same order
       of.at_ns = std::max(of.at_ns, submission_ns_);
       submission_ns_ = of.at_ns;
       submitted_ns_.push_back(now_ns);
-      const int64_t due_ns =
-          follows_ && has_factor(of.step) ? std::max(of.at_ns, factors_[of.step].second) : of.at_ns;
-      lateness_ns_.push_back(now_ns - due_ns);
+      // What was due before its computing had a factor could not be in time.
+      const int64_t number = numbers_.empty() || of.step == 0 ? -1 : numbers_[id];
+      const bool has_own = number >= 0 && static_cast<size_t>(number) < factors_.size();
+      const int64_t known_ns = has_own ? factors_[static_cast<size_t>(number)].second
+                               : of.step > 0 && !factors_.empty() ? factors_.back().second
+                                                                  : 0;
+      lateness_ns_.push_back(now_ns - std::max(of.at_ns, known_ns));
       out->push_back({id, &step.operations[instruction.value]});
     } else {
       const int64_t done_ns = done_ns_[id_of(of.step, instruction.value)];
@@ -124,7 +148,8 @@ int64_t Player::next_ns() const {
                        done_ns_[id_of(of.step, instruction.value)] == INT64_MAX;
     const bool waits_for_turn = instruction.kind == Instruction::Kind::kSubmit &&
                                 id_of(of.step, instruction.value) != submitted_ns_.size();
-    const bool waits_for_factor = instruction.kind == Instruction::Kind::kCompute && !has_factor(of.step);
+    const bool waits_for_factor =
+        instruction.kind == Instruction::Kind::kCompute && !factor_of(of, thread).has_value();
     if (!waits && !waits_for_turn && !waits_for_factor) next = std::min(next, of.at_ns);
   }
   return next;

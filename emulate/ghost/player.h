@@ -37,9 +37,11 @@ class Player {
 
   void start(int64_t now_ns);
 
-  // From step 1 on, computing waits for its step's factor. Call it before start().
-  void follow() { follows_ = true; }
-  // Computing of the next step that has no factor takes `factor` times as long. What this makes due earlier is due now.
+  // From step 1 on, what is computed before a thread submits an operation of `group` waits for the factor of that operation; other
+  // computing has the latest one. Call it before start().
+  void follow(int group);
+  // Computing before the next operation of that group that has no factor takes `factor` times as long. What this makes due earlier is
+  // due now.
   void set_factor(double factor, int64_t now_ns);
 
   struct Submission {
@@ -78,7 +80,8 @@ class Player {
   bool advance(size_t thread, int64_t now_ns, std::vector<Submission>* out);
   bool begin_step(size_t thread);
   uint64_t id_of(uint64_t step, uint64_t operation) const;
-  bool has_factor(uint64_t step) const { return !follows_ || step < factors_.size(); }
+  // Of what the thread computes; none: not known yet.
+  std::optional<double> factor_of(const Thread& thread, size_t index) const;
 
   const std::vector<const program::Step*> steps_;
   const Knobs knobs_;
@@ -87,9 +90,9 @@ class Player {
   std::vector<int64_t> begins_ns_;
   std::vector<int64_t> done_ns_, submitted_ns_, lateness_ns_;  // by id
   int64_t submission_ns_ = 0;                                  // of the latest
-  bool follows_ = false;
-  // [step]: set_factor(), and when.
-  std::vector<std::pair<double, int64_t>> factors_ = {{1, 0}};
+  // [id]: its number in the group of follow(); -1: it is of another. Empty: computing follows nothing.
+  std::vector<int64_t> numbers_;
+  std::vector<std::pair<double, int64_t>> factors_;  // [number]: set_factor(), and when
 };
 
 }  // namespace netsum::ghost

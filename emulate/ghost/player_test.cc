@@ -150,9 +150,10 @@ TEST(Player, ComputesAsFastAsItIsToldFromTheSecondStepOn) {
   step.operations.resize(1);
   step.threads = {{compute(100), submit(0), compute(50)}};
   Player player({&step, &step}, {.speed = 0.5});
-  player.follow();
+  player.follow(0);
   player.start(0);
   std::vector<Player::Submission> due;
+  player.set_factor(1, 0);
   player.advance(300, &due);
   EXPECT_THAT(ids(due), ElementsAre(0));
   EXPECT_EQ(player.step(), 1u);
@@ -168,6 +169,30 @@ TEST(Player, ComputesAsFastAsItIsToldFromTheSecondStepOn) {
   player.advance(750, &due);
   EXPECT_TRUE(player.ended());
   EXPECT_THAT(player.begins_ns(), ElementsAre(0, 300, 750));
+}
+
+TEST(Player, DoesNotWaitForAFactorBeforeAnOperationOfAnotherGroup) {
+  Step step;
+  step.operations.resize(2);
+  step.operations[0].group = 5;
+  step.threads = {{compute(100), submit(0), compute(30), submit(1)}};
+  Player player({&step, &step, &step}, {});
+  player.follow(0);
+  player.start(0);
+  std::vector<Player::Submission> due;
+  player.set_factor(1, 0);
+  player.advance(240, &due);
+  EXPECT_THAT(ids(due), ElementsAre(0, 1, 2)) << "130 + 100";
+  EXPECT_EQ(player.next_ns(), INT64_MAX);
+  player.set_factor(2, 290);
+  player.advance(291, &due);
+  EXPECT_THAT(ids(due), ElementsAre(0, 1, 2, 3)) << "230 + 30 * 2";
+  // By the latest factor.
+  player.advance(489, &due);
+  EXPECT_EQ(due.size(), 4u);
+  player.advance(490, &due);
+  EXPECT_THAT(ids(due), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(player.lateness_ns(), ElementsAre(140, 110, 10, 1, 0));
 }
 
 }  // namespace

@@ -20,17 +20,19 @@ constexpr uint8_t kLeastNoise = 40, kMostScale = 253;
 // Where a thread makes the values of one chunk.
 uint8_t* values_of_thread() {
   static thread_local const auto values =
-      std::make_unique<std::array<uint8_t, kMostElements * sizeof(float)>>();
+      std::make_unique<std::array<uint8_t, kMostElements * sizeof(int64_t)>>();
   return values->data();
 }
 
 // They as one tensor.
 const TensorSequence& as_one(DataType type) {
-  static thread_local const std::array<TensorSequence, 3> of_type = {
-      TensorSequence(DataType::kFloat32, {{values_of_thread(), nullptr, kMostElements}}),
-      TensorSequence(DataType::kBFloat16, {{values_of_thread(), nullptr, kMostElements}}),
-      TensorSequence(DataType::kFloat16, {{values_of_thread(), nullptr, kMostElements}})};
-  return of_type[type == DataType::kFloat32 ? 0 : type == DataType::kBFloat16 ? 1 : 2];
+  const auto of = [](DataType one) {
+    return TensorSequence(one, {{values_of_thread(), nullptr, kMostElements}});
+  };
+  static thread_local const std::array<TensorSequence, 6> of_type = {
+      of(DataType::kFloat32), of(DataType::kBFloat16), of(DataType::kFloat16),
+      of(DataType::kInt32),   of(DataType::kInt64),    of(DataType::kByte)};
+  return of_type[static_cast<size_t>(type) - 1];
 }
 
 void put(DataType type, float value, size_t at, uint8_t* values) {
@@ -56,6 +58,7 @@ float magnitude_of(uint8_t scale) {
 // Elements [begin, begin + count) of the operation. Of each scale's elements that are there, the first one has its exponent.
 void make_values(const Contribution& of, bool noise, DataType type, size_t begin, size_t count,
                  uint8_t* values) {
+  if (!of.values.empty()) return of.copy_values(type, begin, count, values);
   uint64_t state = netsum_mix64(of.seed ^ begin) | 1;
   for (size_t done = 0; done < count;) {
     const size_t scale = (begin + done) / Contribution::kScaleElements;
@@ -101,12 +104,22 @@ void with_values(const Contribution& of, bool noise, DataType type, const Elemen
 
 }  // namespace
 
+void Contribution::copy_values(DataType type, size_t begin, size_t count, uint8_t* to) const {
+  const size_t element = size_of(type);
+  std::memset(to, 0, count * element);
+  const size_t first = std::max(begin, values_begin);
+  const size_t end = std::min(begin + count, values_begin + values.size() / element);
+  if (first >= end) return;
+  std::memcpy(to + (first - begin) * element, values.data() + (first - values_begin) * element,
+              (end - first) * element);
+}
+
 const Contribution* WithoutTensors::contribution_to(const Elements& chunk) const {
-  if (!is_floating(type_)) return nullptr;
   for (const TensorView& tensor : chunk.sequence->tensors()) {
     if (tensor.input == nullptr) continue;
     const auto* const of = static_cast<const Contribution*>(tensor.input);
-    return of->scales.empty() ? nullptr : of;
+    if (!of->values.empty()) return of;
+    return of->scales.empty() || !is_floating(type_) ? nullptr : of;
   }
   return nullptr;
 }
@@ -128,7 +141,7 @@ size_t WithoutTensors::scan(const Elements& chunk, uint8_t* bytes) const {
 void WithoutTensors::encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
                             uint8_t* payload) const {
   const Contribution* const of = contribution_to(chunk);
-  if (of == nullptr || !of->noise) {
+  if (of == nullptr || (!of->noise && of->values.empty())) {
     std::memset(payload, 0, packet.payload_bytes);
     return;
   }

@@ -1,5 +1,5 @@
 // The encoding of a rank that takes part in an operation without tensors (OperationSpec::without_tensors): its packets are those
-// of the encoding of the other ranks, it contributes zeros or noise, and it drops the results.
+// of the encoding of the other ranks, it contributes zeros, noise or recorded values, and it drops the results.
 #ifndef NETSUM_SRC_ENCODING_WITHOUT_TENSORS_H_
 #define NETSUM_SRC_ENCODING_WITHOUT_TENSORS_H_
 
@@ -23,6 +23,12 @@ struct Contribution {
   // Seeded noise up to these magnitudes, finite and not subnormal. Otherwise zeros.
   bool noise = false;
   uint64_t seed = 0;
+  // In place of both: elements of the operation from number `values_begin` on, as in the memory of a rank.
+  std::span<const uint8_t> values;
+  size_t values_begin = 0;
+
+  // Elements [begin, begin + count) of it; those without a value are zero.
+  void copy_values(DataType type, size_t begin, size_t count, uint8_t* to) const;
 };
 
 class WithoutTensors final : public Encoding {
@@ -54,7 +60,7 @@ class WithoutTensors final : public Encoding {
   }
 
  private:
-  // What the rank has scales for in an operation; null: nothing, so that it contributes zeros of no scale.
+  // What the rank has scales or values for in an operation; null: nothing, so that it contributes zeros of no scale.
   const Contribution* contribution_to(const Elements& chunk) const;
 
   const std::unique_ptr<const Encoding> encoding_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/assert.h"
+#include "src/encoding/without_tensors.h"
 #include "src/kernels/kernels.h"
 #include "wire/packet.h"
 
@@ -23,6 +24,17 @@ namespace {
 // Of how operations use slots (slot_layout.h), as a part of every signature: releases that differ in it do not sum together.
 // Change it with the layout.
 constexpr uint64_t kSlotLayout = 2;
+
+// What a rank without tensors contributes.
+void copy_contribution(const TensorSequence& sequence, size_t begin, size_t count, uint8_t* to) {
+  const std::vector<TensorView>& tensors = sequence.tensors();
+  const auto own = std::find_if(tensors.begin(), tensors.end(),
+                                [](const TensorView& tensor) { return tensor.input != nullptr; });
+  if (own != tensors.end())
+    static_cast<const Contribution*>(own->input)->copy_values(sequence.type(), begin, count, to);
+  else
+    std::memset(to, 0, count * size_of(sequence.type()));
+}
 
 // In place, because each operation has a few tensors and each allocation counts.
 std::vector<TensorView> take_used_memory(OperationSpec* spec) {
@@ -234,10 +246,7 @@ size_t Operation::offset_of(size_t begin) const {
 
 void Operation::copy_in(size_t begin, size_t n, uint8_t* to) const {
   const size_t element = size_of(type());
-  if (without_tensors_) {
-    std::memset(to, 0, n * element);
-    return;
-  }
+  if (without_tensors_) return copy_contribution(elements_, begin, n, to);
   elements_.for_each_run(begin, n, [&](const Run& run) {
     if (run.input != nullptr)
       std::memcpy(to + run.done * element, run.input, run.count * element);
@@ -255,9 +264,15 @@ void Operation::copy_out(const uint8_t* from, size_t begin, size_t n) const {
 }
 
 void Operation::copy_in_floats(const Elements& elements, uint8_t* to) const {
+  if (without_tensors_) {
+    std::vector<uint8_t> values(elements.count * size_of(type()));
+    copy_contribution(*elements.sequence, elements.begin, elements.count, values.data());
+    const uint8_t* const first = values.data();
+    return kernels::sum_in_order(type(), {&first, 1}, elements.count, 1, DataType::kFloat32, to);
+  }
   elements.for_each_run([&](const Run& run) {
     uint8_t* const first = to + run.done * sizeof(float);
-    if (run.input == nullptr || without_tensors_)
+    if (run.input == nullptr)
       std::memset(first, 0, run.count * sizeof(float));
     else
       kernels::sum_in_order(type(), {&run.input, 1}, run.count, 1, DataType::kFloat32, first);

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "src/encoding/without_tensors.h"
 namespace netsum {
 namespace {
 
@@ -86,6 +87,8 @@ TEST(Operation, WithoutTensorsTouchesNoMemory) {
     spec.tensors = {{nothing, nothing + 8192, 100}};
     const Operation with(3, spec, 2);
     spec.without_tensors = true;
+    Contribution contribution;
+    spec.tensors[0].input = &contribution;
     const Operation without(3, spec, 2);
     EXPECT_EQ(without.signature(), with.signature());
     EXPECT_EQ(without.kind(), with.kind());
@@ -96,12 +99,22 @@ TEST(Operation, WithoutTensorsTouchesNoMemory) {
     std::vector<uint8_t> bytes(100 * size_of(type), 0xff);
     without.copy_in(0, 100, bytes.data());
     EXPECT_EQ(bytes, std::vector<uint8_t>(bytes.size(), 0));
+    const std::vector<uint8_t> values(20 * size_of(type), 5);
+    contribution.values = values;
+    contribution.values_begin = 70;
+    without.copy_in(60, 40, bytes.data());
+    EXPECT_EQ(bytes[10 * size_of(type) - 1], 0);
+    EXPECT_EQ(bytes[10 * size_of(type)], 5);
+    EXPECT_EQ(bytes[30 * size_of(type) - 1], 5);
+    EXPECT_EQ(bytes[30 * size_of(type)], 0);
     without.copy_out(bytes.data(), 0, 100);
     without.copy_own(all);
     if (type != DataType::kFloat32) continue;
     bytes.assign(400, 0xff);
     without.copy_in_floats(all, bytes.data());
-    EXPECT_EQ(bytes, std::vector<uint8_t>(400, 0));
+    EXPECT_EQ(bytes[69 * 4], 0);
+    EXPECT_EQ(bytes[70 * 4], 5);
+    EXPECT_EQ(bytes[90 * 4], 0);
     without.copy_out_floats(bytes.data(), all, 2);
   }
 }

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from netsum_bench.processes import Watched
+from netsum_bench.processes import Watched, free_port
 
 NETSUM = pathlib.Path(
     os.environ.get("NETSUM_BUILD", pathlib.Path(__file__).parents[2] / "build/release"), "tools/netsum/netsum"
@@ -187,6 +187,72 @@ def test_a_group_that_the_script_never_makes(tmp_path, aggregator):
     assert "all ranks must call the same collectives in the same order" in ended.stderr
 
 
+RERUN_SCRIPT = """
+import json
+import torch, torch.distributed as dist
+import netsum.torch
+
+torch.set_num_threads(1)
+dist.init_process_group("netsum")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(40, 10))
+optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.5), []
+torch.manual_seed(rank)
+for _ in range(3):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(torch.randn(16, 40)), torch.randint(0, 10, (16,)))
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item().hex())
+parts = torch.zeros(300 * ranks)
+dist.all_gather_into_tensor(parts, torch.full((300,), rank + 1.0))
+total = torch.tensor([rank, 1])
+dist.all_reduce(total)
+large = torch.full((5000,), rank + 2, dtype=torch.int32)
+dist.all_reduce(large)
+if rank == 0:
+    print(json.dumps([losses, parts[::300].tolist(), total.tolist(), large[4999].item()]), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def recorded(script, ranks, aggregator, **variables):
+    """Runs the script as real ranks, and returns what rank 0 has printed."""
+    more = variables | {"NETSUM_SHARED_MEMORY": "0", "NETSUM_AGGREGATOR": aggregator, "WORLD_SIZE": str(ranks)}
+    more |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(**more, RANK=str(rank), LOCAL_RANK="0"),
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        said = [process.communicate(timeout=PATIENCE_S) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert not any(process.returncode for process in processes), said
+    return json.loads(said[0][0])
+
+
+def test_ghosts_that_contribute_recorded_values_repeat_a_run(tmp_path, aggregator):
+    script = tmp_path / "train.py"
+    script.write_text(RERUN_SCRIPT, encoding="ascii")
+    of_real = recorded(script, 2, aggregator, NETSUM_RECORD=str(tmp_path / "p"), NETSUM_RECORD_VALUES="1")
+    assert of_real[1:] == [[1, 2], [1, 2], 5]
+    flags = ["--contributions", "recorded"]
+    printed = emulate(tmp_path / "p", 2, aggregator, sys.executable, script, flags=flags).stdout
+    assert json.loads(printed.splitlines()[0]) == of_real, "to the bit"
+    (tmp_path / "p.1.values").unlink()
+    ended = emulate(tmp_path / "p", 2, aggregator, sys.executable, script, flags=flags, accepted=[2])
+    assert "p.1.values: No such file or directory): record with NETSUM_RECORD_VALUES" in ended.stderr
+
+
 FSDP_SCRIPT = """
 import json, os
 import torch, torch.distributed as dist
@@ -217,17 +283,12 @@ dist.destroy_process_group()
 def test_a_recorded_job_of_fsdp(tmp_path, aggregator):
     script = tmp_path / "train.py"
     script.write_text(FSDP_SCRIPT, encoding="ascii")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-    recorded = subprocess.run(
-        [*torchrun, "2", script],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        env=environment(NETSUM_RECORD=str(tmp_path / "p"), NETSUM_SHARED_MEMORY="0", NETSUM_AGGREGATOR=aggregator),
-        check=False,
-    )
-    assert recorded.returncode == 0, recorded.stderr
-    printed = emulate(tmp_path / "p", 2, aggregator, *torchrun, "1", script).stdout
-    saw = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
-    assert saw["ranks"] == 2
-    assert all(math.isfinite(loss) for loss in saw["losses"])
+    variables = {"NETSUM_RECORD": str(tmp_path / "p"), "NETSUM_RECORD_VALUES": "16"}
+    of_real = recorded(script, 2, aggregator, **variables)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    for flags in ([], ["--contributions", "recorded"]):
+        printed = emulate(tmp_path / "p", 2, aggregator, *torchrun, script, flags=flags).stdout
+        saw = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+        assert saw["ranks"] == 2
+        assert all(math.isfinite(loss) for loss in saw["losses"])
+        assert (saw == of_real) == bool(flags)

@@ -1,8 +1,12 @@
 // netsum emulate: a job of many ranks, of which few are real.
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -85,7 +89,9 @@ class EmulateCommand : public Subcommand {
   void check() const;
   void add_knobs();
   // *report stays null if nothing was measured.
-  Status emulate(int real, Json* report) const;
+  // `record`: where scripts are recorded; empty: they are not.
+  Status emulate(const EmulatePlan& plan, const std::string& record, Json* report) const;
+  Status check_rounds(const std::string& folder, std::vector<CheckRound>* rounds) const;
   Status check_ghosts(Json* report) const;
 
   CLI::App* app_;
@@ -122,13 +128,14 @@ EmulateCommand::EmulateCommand(CLI::App& root) {
       ->capture_default_str();
   const auto take_contributions = [this](const std::string& name) {
     plan_.contributions = name == "noise"      ? ghost::Contributions::kNoise
+                          : name == "scales"   ? ghost::Contributions::kScales
                           : name == "recorded" ? ghost::Contributions::kRecorded
                                                : ghost::Contributions::kZeros;
   };
   app_->add_option_function<std::string>(
           "--contributions", take_contributions,
-          "What ghosts add to sums of floats: zeros; zeros of the recorded scales; noise of these")
-      ->check(CLI::IsMember({"zeros", "recorded", "noise"}))
+          "What ghosts contribute: zeros; zeros or noise of the recorded scales; the recorded values")
+      ->check(CLI::IsMember({"zeros", "scales", "noise", "recorded"}))
       ->default_str("zeros");
   add_parsed(*app_, "--rate", rack_.rate_bits, parse_rate, "Rate of every link of the rack: 100mbit, none")
       ->default_str("none");
@@ -255,10 +262,9 @@ void EmulateCommand::check() const {
   for (const auto& [rank, time] : plan_.late) check_rank(rank, "--late", true);
 }
 
-Status EmulateCommand::emulate(int real, Json* report) const {
-  EmulatePlan plan = plan_;
-  plan.real = real;
+Status EmulateCommand::emulate(const EmulatePlan& plan, const std::string& record, Json* report) const {
   Emulation emulation(plan, rack_, command_);
+  if (!record.empty()) emulation.record_scripts(record);
   if (const Status status = emulation.prepare(rack_name_, aggregator_); !status.ok()) return status;
   const Status ran = emulation.run(json_ || rounds_ > 0);
   // Of a job that has failed as well: what was measured before.
@@ -267,29 +273,52 @@ Status EmulateCommand::emulate(int real, Json* report) const {
   return ran.ok() ? made.status() : ran;
 }
 
-Status EmulateCommand::check_ghosts(Json* report) const {
-  const auto measure = [this](int real, Json* into) -> Status {
-    if (const Status status = emulate(real, into); !status.ok()) return status;
+// Scripts are recorded in each run, and ghosts play what the real ranks have done in the run before: what one record has by chance
+// would be the same in all rounds.
+Status EmulateCommand::check_rounds(const std::string& folder, std::vector<CheckRound>* rounds) const {
+  const bool records = !command_.empty();
+  const auto measure = [&](bool with_ghosts, Json* into) -> Status {
+    EmulatePlan plan = plan_;
+    if (!with_ghosts) plan.real = plan.ranks;
+    if (with_ghosts && records) {
+      plan.profile = folder + "/real";
+      plan.other_size = false;
+      plan.steps = 0;
+    }
+    const std::string record = folder + (with_ghosts ? "/ghosts/" : "/real/");
+    if (const Status status = emulate(plan, records ? record : "", into); !status.ok()) return status;
     if (into->at("steps").empty()) return {ErrorCode::kInternal, into->at("why_void").get<std::string>()};
     return {};
   };
-  std::vector<CheckRound> rounds(static_cast<size_t>(rounds_));
-  if (const Status status = measure(plan_.ranks, &rounds.front().real); !status.ok()) return status;
-  for (size_t i = 0; i < rounds.size(); ++i) {
+  if (const Status status = measure(false, &rounds->front().real); !status.ok()) return status;
+  for (size_t i = 0; i < rounds->size(); ++i) {
+    CheckRound& round = (*rounds)[i];
     // The real ranks of a round are those that ended the one before.
-    if (i > 0) rounds[i].real = rounds[i - 1].real_again;
-    if (const Status status = measure(plan_.real, &rounds[i].ghosts); !status.ok()) return status;
-    if (const Status status = measure(plan_.ranks, &rounds[i].real_again); !status.ok()) return status;
+    if (i > 0) round.real = (*rounds)[i - 1].real_again;
+    if (const Status status = measure(true, &round.ghosts); !status.ok()) return status;
+    if (const Status status = measure(false, &round.real_again); !status.ok()) return status;
+    round.replays_real = records;
   }
-  *report = check_report(rounds);
   return {};
+}
+
+Status EmulateCommand::check_ghosts(Json* report) const {
+  std::error_code error;
+  std::string folder = std::filesystem::temp_directory_path(error).string() + "/netsum-check-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr)
+    return {ErrorCode::kResourceExhausted, "cannot make a folder " + folder + ": " + std::strerror(errno)};
+  std::vector<CheckRound> rounds(static_cast<size_t>(rounds_));
+  const Status status = check_rounds(folder, &rounds);
+  std::filesystem::remove_all(folder, error);
+  if (status.ok()) *report = check_report(rounds);
+  return status;
 }
 
 int EmulateCommand::run() {
   check();
   Json report;
   const bool checks = rounds_ > 0;
-  const Status status = checks ? check_ghosts(&report) : emulate(plan_.real, &report);
+  const Status status = checks ? check_ghosts(&report) : emulate(plan_, "", &report);
   if (!status.ok()) std::fprintf(stderr, "netsum emulate: %s\n", status.message().c_str());
   if (!report.is_null())
     std::printf("%s", (json_    ? report.dump(1) + "\n"

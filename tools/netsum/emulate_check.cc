@@ -62,7 +62,7 @@ Json check_report(const std::vector<CheckRound>& rounds) {
   for (const CheckRound& round : rounds) {
     const double real = step_of(round.real), ghosts = step_of(round.ghosts),
                  again = step_of(round.real_again);
-    differences.push_back(ghosts / ((real + again) / 2) - 1);
+    differences.push_back(ghosts / (round.replays_real ? real : (real + again) / 2) - 1);
     noise.push_back(again / real - 1);
     for (const bool of_real : {false, true}) {
       cpu[of_real].push_back(cost_of(of_real ? round.real : round.ghosts, "cpu_seconds"));
@@ -72,7 +72,10 @@ Json check_report(const std::vector<CheckRound>& rounds) {
     lateness.push_back(all.at("lateness_share"));
     of_ghost.push_back(all.at("peak_bytes").get<double>() / 1048576 /
                        std::max(1, all.at("count").get<int>()));
-    steps.push_back({{"real", real}, {"ghosts", ghosts}, {"real_again", again}});
+    steps.push_back({{"real", real},
+                     {"ghosts", ghosts},
+                     {"real_again", again},
+                     {"follows_rank_0", round.ghosts.value("follows_rank_0", false)}});
   }
   const MedianInterval difference = median_interval(differences), among_real = median_interval(noise);
   const bool can_tell = std::abs(among_real.median) < kMostNoise && difference.half_width() < kMostDifference;

@@ -20,6 +20,7 @@ MedianInterval median_interval(const std::vector<double>& values, uint64_t seed 
 // The reports of one round.
 struct CheckRound {
   nlohmann::ordered_json real, ghosts, real_again;
+  bool replays_real = false;  // ghosts play what was recorded in `real`, and are compared with that alone
 };
 // By how much steps with ghosts differ from those of real ranks, and these from one another: where the latter is not small, the
 // machine cannot tell. And what ghosts cost. At least one round.

@@ -1,9 +1,18 @@
 #include "tools/netsum/emulate_plan.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "emulate/ghost/cast.h"
+#include "src/base/file_descriptor.h"
+#include "src/program/values.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/program_files.h"
 
@@ -118,6 +127,45 @@ Result<std::vector<program::Program>> read_profile(const EmulatePlan& plan) {
     if (const Status status = ghost::change_world_size(plan.ranks, &record); !status.ok())
       return Status(status.code(), plan.profile + ": " + status.message());
   return records;
+}
+
+Status read_profile_values(const EmulatePlan& plan, const std::vector<program::Program>& records,
+                           std::unordered_map<const program::Operation*, std::span<const uint8_t>>* values,
+                           std::vector<std::shared_ptr<const void>>* files) {
+  const auto invalid = [&plan](const std::string& what) {
+    return Status(ErrorCode::kInvalidArgument, plan.profile + what);
+  };
+  if (plan.other_size || records.size() < static_cast<size_t>(plan.ranks))
+    return invalid(" is not of all ranks of this job, so that it has no values of some: record one");
+  for (const program::Program& record : records) {
+    const auto whole = std::count_if(record.steps.begin(), record.steps.end(),
+                                     [](const program::Step& step) { return !step.partial; });
+    if (plan.steps > static_cast<uint64_t>(whole))
+      return invalid(" has values of " + std::to_string(whole) + " steps, fewer than --steps " +
+                     std::to_string(plan.steps));
+  }
+  const std::vector<std::string> names = value_files(plan.profile);
+  for (size_t i = 0; i < records.size(); ++i) {
+    const FileDescriptor file(open(names[i].c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status {};
+    if (!file.valid() || fstat(file.get(), &status) != 0)
+      return invalid(" has no values (" + names[i] + ": " + std::strerror(errno) +
+                     "): record with NETSUM_RECORD_VALUES");
+    const auto bytes = static_cast<size_t>(std::max<off_t>(status.st_size, 1));
+    void* const memory = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (memory == MAP_FAILED) return invalid(": " + names[i] + " cannot be read: " + std::strerror(errno));
+    files->emplace_back(memory, [bytes](const void* mapped) { munmap(const_cast<void*>(mapped), bytes); });
+    const auto of_rank = program::read_values(
+        {static_cast<const uint8_t*>(memory), static_cast<size_t>(status.st_size)}, records[i], names[i]);
+    if (!of_rank.ok()) return of_rank.status();
+    if (const Status complete = ghost::check_values(records[i], *of_rank); !complete.ok())
+      return invalid(": " + complete.message());
+    size_t number = 0;
+    for (const program::Step& step : records[i].steps)
+      for (const program::Operation& operation : step.operations)
+        values->emplace(&operation, (*of_rank)[number++]);
+  }
+  return {};
 }
 
 }  // namespace netsum::tool

@@ -5,8 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "emulate/ghost/cast.h"
@@ -54,6 +57,12 @@ EmulatePlan emulate_plan_from_json(const nlohmann::ordered_json& json);  // thro
 // The records of a profile, by rank, as of a job of plan.ranks. kInvalidArgument: there are none, one is malformed, or they are of a
 // job of another size that may not be. kUnsupported: that size does not follow from theirs.
 Result<std::vector<program::Program>> read_profile(const EmulatePlan& plan);
+
+// What recorded ranks have contributed, by operation of `records`, which are of all ranks and are played as they are. It points into
+// `files`. Errors: kInvalidArgument: they are not so, or a file of values is missing, malformed, or lacks those of an operation.
+Status read_profile_values(const EmulatePlan& plan, const std::vector<program::Program>& records,
+                           std::unordered_map<const program::Operation*, std::span<const uint8_t>>* values,
+                           std::vector<std::shared_ptr<const void>>* files);
 
 }  // namespace netsum::tool
 

@@ -188,12 +188,16 @@ Json EmulateReport::waited_for() const {
 }
 
 std::vector<std::string> EmulateReport::not_claimed() const {
-  std::vector<std::string> texts = {
-      "losses of a job with " + std::to_string(plan_.ranks) +
-          " different batches: ghosts hold copies of the real gradients",
-      "the round trips of predicted scales, which depend on the data of all ranks (fixed point only)",
-  };
+  std::vector<std::string> texts;
   if (plan_.contributions == ghost::Contributions::kRecorded)
+    texts.emplace_back("losses of a script that is not the recorded one: ghosts send what was recorded");
+  else
+    texts.push_back("losses of a job with " + std::to_string(plan_.ranks) +
+                    " different batches: ghosts hold copies of the real gradients");
+  if (plan_.contributions == ghost::Contributions::kZeros)
+    texts.emplace_back(
+        "the round trips of predicted scales, which depend on the data of all ranks (fixed point only)");
+  if (plan_.contributions == ghost::Contributions::kScales)
     texts.push_back("recorded scales where aggregators add floats, which have none: ghosts send zeros there");
   if (plan_.contributions == ghost::Contributions::kNoise)
     texts.push_back("losses, which mean nothing beside noise");

@@ -252,6 +252,7 @@ class EmulateRole : public Subcommand {
   EmulatePlan plan_;
   CommunicatorOptions options_;
   std::vector<program::Program> records_;
+  std::vector<std::shared_ptr<const void>> value_files_;
   std::vector<Part> parts_;
   // Of rank 0, and the number of its group of all ranks.
   std::vector<const program::Step*> leader_steps_;
@@ -331,6 +332,10 @@ Status EmulateRole::run_ghosts() {
   options.rack_size = plan_.rack_size;
   options.contributions = plan_.contributions;
   options.seed = plan_.seed;
+  if (plan_.contributions == ghost::Contributions::kRecorded)
+    if (const Status status = read_profile_values(plan_, records_, &options.values, &value_files_);
+        !status.ok())
+      return status;
   for (Part& part : parts_) {
     const auto late = plan_.late.find(part.rank);
     options.ghosts.push_back({.rank = part.rank,
@@ -342,7 +347,7 @@ Status EmulateRole::run_ghosts() {
   const FileDescriptor times(plan_.times_path.empty() ? -1
                                                       : open(plan_.times_path.c_str(), O_RDONLY | O_CLOEXEC));
   if (times.valid()) {
-    options.pace.emplace(leader_steps_, leader_group_, plan_.follows);
+    options.pace.emplace(leader_steps_, leader_group_, plan_.follows, !ghost::of_one_machine(records_));
     options.leader_submitted_ns = [&times](uint64_t operation) {
       int64_t ns = 0;  // stays, where nothing has been written yet
       static_cast<void>(pread(times.get(), &ns, sizeof ns, static_cast<off_t>(sizeof ns * operation)));

@@ -276,5 +276,12 @@ TEST(Check, TellsSameFromDifferentAndUnknown) {
   EXPECT_EQ(check_report({round_of(1, 1.1, 1), round_of(1, 0.9, 1)}).at("verdict"), "unknown");
 }
 
+TEST(Check, ComparesARecordWithTheRunThatWasRecorded) {
+  CheckRound round = round_of(1, 1.02, 1.04);
+  EXPECT_NEAR(check_report({round}).at("difference").at("median"), 0, 1e-12);
+  round.replays_real = true;
+  EXPECT_NEAR(check_report({round}).at("difference").at("median"), 0.02, 1e-12);
+}
+
 }  // namespace
 }  // namespace netsum::tool

@@ -86,7 +86,14 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
         if (const Status status = ghost::check_supported(operation); !status.ok())
           return invalid(plan_.profile + ": step " + std::to_string(step.number) + ": " + status.message());
   }
-  bool has_groups = false;
+  if (plan_.contributions == ghost::Contributions::kRecorded) {
+    std::unordered_map<const program::Operation*, std::span<const uint8_t>> values;
+    std::vector<std::shared_ptr<const void>> files;
+    if (const Status status = read_profile_values(plan_, *records, &values, &files); !status.ok())
+      return status;
+    if (plan_.rack_size > 1)
+      return invalid("ghost racks have no recorded values: leave out --ghost-rack, or --contributions");
+  }
   for (int rank = 0; rank < plan_.ranks; ++rank) {
     const auto groups = cast->groups(rank, plan_.job);
     if (!groups.ok()) return groups.status();
@@ -94,7 +101,6 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
       return invalid(plan_.profile +
                      " has groups beside that of all ranks, in which ghost racks take no part: leave out "
                      "--ghost-rack");
-    has_groups |= groups->size() > 1;
     if (rank >= plan_.real || command_.empty()) continue;
     const auto own = cast->steps(rank, plan_.steps, plan_.seed);
     if (!own.ok()) return own.status();
@@ -116,7 +122,7 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
   const auto leader_groups = cast->groups(0, plan_.job);
   const bool follows =
       leader_groups.ok() && correlation_ > ghost::kMuchCorrelated && plan_.real > 0 && plan_.dilate == 1 &&
-      !has_groups && ghost::Pace(*steps, leader_groups->front().id, 1).covers() > ghost::Pace::kLeastCovered;
+      ghost::Pace(*steps, leader_groups->front().id, 1, true).covers() > ghost::Pace::kLeastCovered;
   if (follows) {
     plan_.times_path = folder_ + "/times";
     plan_.follows = std::min(correlation_, 1.0);
@@ -199,10 +205,15 @@ Status Emulation::start_scripts(bool output_to_stderr) {
     Json groups = Json::array();
     for (const auto& [group, operations] : groups_[static_cast<size_t>(rank)])
       if (group.job != plan_.job) groups.push_back({{"ranks", group.ranks}, {"job", group.job}});
-    const Json emulation = {{"ranks", plan_.ranks}, {"real", plan_.real},   {"rank", rank},
-                            {"job", plan_.job},     {"token", plan_.token}, {"groups", groups}};
+    const Json emulation = {{"ranks", plan_.ranks},
+                            {"real", plan_.real},
+                            {"rank", rank},
+                            {"job", plan_.job},
+                            {"token", plan_.token},
+                            {"groups", groups},
+                            {"have_values", plan_.contributions == ghost::Contributions::kRecorded}};
     const std::string timeout = std::to_string(plan_.connect_timeout.count() / 1000);
-    const std::map<std::string, std::string> variables = {
+    std::map<std::string, std::string> variables = {
         {"NETSUM_EMULATION", emulation.dump()},
         {"NETSUM_EMULATION_TIMES", rank == 0 ? plan_.times_path : ""},
         {"NETSUM_TRACE", trace},
@@ -212,6 +223,12 @@ Status Emulation::start_scripts(bool output_to_stderr) {
         {"LOCAL_RANK", "0"},
         {"LOCAL_WORLD_SIZE", "1"},
         {"WORLD_SIZE", std::to_string(plan_.ranks)}};
+    if (!record_path_.empty()) {
+      variables["NETSUM_RECORD"] = record_path_;
+      const bool of_values = plan_.contributions == ghost::Contributions::kRecorded;
+      if (plan_.contributions != ghost::Contributions::kZeros)
+        variables[of_values ? "NETSUM_RECORD_VALUES" : "NETSUM_RECORD_SCALES"] = of_values ? "1024" : "1";
+    }
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
     setenv("MASTER_ADDR", "127.0.0.1", 0);
     setenv("MASTER_PORT", "29500", 0);

@@ -32,6 +32,8 @@ class Emulation {
   Emulation(const Emulation&) = delete;
   Emulation& operator=(const Emulation&) = delete;
 
+  // Scripts write their programs there (NETSUM_RECORD). Before run().
+  void record_scripts(const std::string& path) { record_path_ = path; }
   // `rack_name`: of one that is up; empty: none. `aggregator`: empty: of the rack.
   Status prepare(const std::string& rack_name, const std::string& aggregator);
   Status run(bool output_to_stderr);
@@ -73,7 +75,8 @@ class Emulation {
   EmulatePlan plan_;
   RackOptions rack_;
   const std::vector<std::string> command_;
-  const StopSignals stop_;  // before any thread
+  std::string record_path_;  // empty: scripts are recorded if the environment says so
+  const StopSignals stop_;   // before any thread
   bool in_rack_ = false, owns_rack_ = false;
   std::string folder_;  // of files that this run needs
   std::string program_;

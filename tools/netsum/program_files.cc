@@ -81,6 +81,15 @@ program::Program load(const std::string& file, const Form& form, int rank, int w
 
 }  // namespace
 
+std::vector<std::string> value_files(const std::string& what) {
+  const Form& form = form_of(what);
+  std::vector<std::string> names;
+  for (const auto& [rank, file] : files_of(what.substr(form.begin.size()), form))
+    names.push_back((file.ends_with(form.suffix) ? file.substr(0, file.size() - form.suffix.size()) : file) +
+                    ".values");
+  return names;
+}
+
 std::vector<program::Program> load_programs(const std::string& what) {
   const Form& form = form_of(what);
   const auto files = files_of(what.substr(form.begin.size()), form);

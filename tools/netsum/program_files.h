@@ -13,6 +13,9 @@ namespace netsum::tool {
 // traces PREFIX.RANK.et; or packed:PREFIX, the binary files PREFIX.RANK.packed. Throws UsageError (flags.h), also if the programs are not of one job.
 std::vector<program::Program> load_programs(const std::string& what);
 
+// Of each of them, the file of what its rank has contributed (src/program/values.h): PREFIX.RANK.values. Throws UsageError.
+std::vector<std::string> value_files(const std::string& what);
+
 // Writes `to`, PREFIX, chakra:PREFIX or packed:PREFIX, with a file for each rank. Throws UsageError; files that were written before it stay.
 void export_programs(const std::vector<program::Program>& programs, const std::string& to);
 

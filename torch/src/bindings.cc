@@ -34,6 +34,7 @@
 #include "torch/src/host_exchange.h"
 #include "torch/src/own_keys_store.h"
 #include "torch/src/process_group.h"
+#include "torch/src/recorded_values.h"
 #include "torch/src/sharded_plan.h"
 #include "torch/src/training_pass.h"
 
@@ -377,7 +378,14 @@ void bind_process_group(py::module_& module) {
              return Beside{std::move(group), std::move(ranks)};
            }),
            py::arg("group"), py::arg("ranks"));
-  module.def("start_recording", &start_recording, py::arg("with_scales"));
+  module.def(
+      "start_recording",
+      [](bool with_scales, size_t value_bytes) {
+        record_values(value_bytes);
+        start_recording(with_scales);
+      },
+      py::arg("with_scales"), py::arg("value_bytes"));
+  module.def("set_ghosts_have_values", &set_ghosts_have_values);
   module.def("end_recorded_step", &end_recorded_step);
   module.def(
       "stop_recording",

@@ -13,13 +13,17 @@
 #include <string_view>
 #include <utility>
 
+#include "src/program/values.h"
 #include "torch/src/error.h"
 #include "torch/src/interruption.h"
+#include "torch/src/recorded_values.h"
 
 namespace netsum::torch_backend {
 namespace {
 
 constexpr std::chrono::milliseconds kStopDeadline{5'000};
+
+std::atomic<bool> ghosts_have_values = false;
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
@@ -216,7 +220,8 @@ c10::intrusive_ptr<CollectiveWork> ProcessGroupNetsum::begin(const Call& call, B
                   .operator_name = reduction.operator_name};
   if (reduction.divides) buffers.set_divisor(getSize());
   const bool adds = reduction.options.op == ReduceOp::kSum || reduction.options.op == ReduceOp::kAvg;
-  if (has_ghosts() && !reduction.operator_name.empty() && adds) buffers.set_ratio(getSize(), real_ranks_);
+  if (has_ghosts() && !ghosts_have_values.load() && !reduction.operator_name.empty() && adds)
+    buffers.set_ratio(getSize(), real_ranks_);
   Status refusal = buffers.prepare(reduction.factor);
   if (refusal.ok()) refusal = leave_device(&buffers);
   if (!refusal.ok()) throw BackendError(id.to_string(), refusal);
@@ -273,6 +278,11 @@ std::vector<uint8_t> scales_of(std::span<const TensorView> tensors, DataType typ
   return scales;
 }
 
+void append(const void* from, size_t bytes, std::vector<uint8_t>* to) {
+  const auto* const first = static_cast<const uint8_t*>(from);
+  to->insert(to->end(), first, first + bytes);
+}
+
 // Of a call that the hosts run: "all_reduce_coalesced" is an all_reduce.
 program::Collective host_collective(std::string_view name) {
   if (name.starts_with("recv")) return program::Collective::kReceive;
@@ -290,6 +300,10 @@ program::Collective host_collective(std::string_view name) {
 }
 
 }  // namespace
+
+void set_ghosts_have_values(bool have) {
+  ghosts_have_values.store(have);
+}
 
 void ProcessGroupNetsum::write_times(const std::string& path) {
   times_ = open(path.c_str(), O_WRONLY | O_CLOEXEC);
@@ -314,9 +328,18 @@ void ProcessGroupNetsum::record(CollectiveWork& work, program::Collective collec
   operation.tag = options.tag;
   operation.root = root;
   // Of a device, the data may still be on its way.
-  const bool has_scales = is_floating(options.type) &&
-                          (options.op == ReduceOp::kSum || options.op == ReduceOp::kAvg) &&
-                          !work.buffers().device();
+  const bool is_there = !work.buffers().device();
+  if (is_there) {
+    const size_t element = size_of(options.type);
+    add_recorded_values(operation.count * element, [&] {
+      std::vector<uint8_t> values;
+      values.reserve(operation.count * element);
+      for (const TensorView& tensor : tensors) append(tensor.input, tensor.count * element, &values);
+      return values;
+    });
+  }
+  const bool has_scales =
+      is_there && is_floating(options.type) && (options.op == ReduceOp::kSum || options.op == ReduceOp::kAvg);
   if (has_scales)
     work.recorded().submit(recorded_, std::move(operation), [&] { return scales_of(tensors, options.type); });
   else
@@ -331,6 +354,19 @@ void ProcessGroupNetsum::record(CollectiveWork& work, program::Collective collec
   operation.type = DataType::kByte;
   operation.tag = tag;
   operation.root = root;
+  const auto own = program::contributed_by(operation, getRank(), getSize());
+  if (!work.buffers().device() && own.count > 0) {
+    add_recorded_values(own.count, [&] {
+      std::vector<uint8_t> values;
+      values.reserve(own.count);
+      uint64_t begin = 0;
+      for (const BufferView& tensor : tensors) {
+        if (begin >= own.begin && begin < own.begin + own.count) append(tensor.input, tensor.bytes, &values);
+        begin += tensor.bytes;
+      }
+      return values;
+    });
+  }
   work.recorded().submit(recorded_, std::move(operation));
 }
 
@@ -343,7 +379,7 @@ void ProcessGroupNetsum::record(HostWork& work, const Call& call, uint64_t bytes
 
 void ProcessGroupNetsum::fill_parts_of_ghosts(CollectiveWork* work,
                                               const std::vector<BufferView>& views) const {
-  if (!has_ghosts()) return;
+  if (!has_ghosts() || ghosts_have_values.load()) return;
   const void* const own = views[static_cast<size_t>(getRank())].input;
   for (size_t r = static_cast<size_t>(real_ranks_); r < views.size(); ++r) {
     if (views[r].output == nullptr || views[r].bytes == 0) continue;

@@ -16,6 +16,8 @@
 
 #include "src/program/json_lines.h"
 #include "src/program/replay.h"
+#include "src/program/values.h"
+#include "torch/src/recorded_values.h"
 
 namespace netsum::torch_backend {
 namespace {
@@ -97,7 +99,8 @@ struct Event {
 }  // namespace
 
 struct RecordedOperation {
-  program::Operation what;  // without its group and its times
+  program::Operation what;      // without its group and its times
+  std::vector<uint8_t> values;  // that this rank contributes, if they are recorded
   std::shared_ptr<const RecordedGroup> group;
   int64_t submitted_ns = 0;
   int task = kNoTask;                 // the backward pass that submitted it, perhaps through callbacks
@@ -141,6 +144,8 @@ struct Running {
   std::mutex mutex;
   uint64_t generation = 0;
   std::atomic<bool> with_scales = false;
+  std::atomic<size_t> most_value_bytes = 0;  // 0: none are recorded
+  std::atomic<size_t> value_bytes = 0;
   std::vector<std::shared_ptr<ThreadLog>> logs;
   std::vector<StepEnd> ends;  // The first one is the begin of the recording.
 };
@@ -169,6 +174,8 @@ void watch_end_of_backward(int task) {
   });
 }
 
+thread_local std::vector<uint8_t> values_of_next;  // of the thread's next operation
+
 // Makes the program of the logs.
 class Conversion {
  public:
@@ -190,6 +197,13 @@ class Conversion {
     // What follows the last step is kept if it is more than a way out.
     if (program_.steps.size() > 1 && program_.steps.back().operations.empty()) program_.steps.pop_back();
     return std::move(program_);
+  }
+
+  // Of run(), which must have been called: of each operation.
+  std::vector<std::vector<uint8_t>> take_values() {
+    std::vector<std::vector<uint8_t>> values;
+    for (RecordedOperation* const operation : in_order_) values.push_back(std::move(operation->values));
+    return values;
   }
 
  private:
@@ -230,6 +244,7 @@ class Conversion {
       auto& operations = program_.steps[k].operations;
       places_[operation] = {k, operations.size()};
       operations.push_back(std::move(added));
+      in_order_.push_back(const_cast<RecordedOperation*>(operation));
       if (operation->task != kNoTask) of_task_[operation->task].push_back(operation);
     }
   }
@@ -328,6 +343,7 @@ class Conversion {
   const std::vector<StepEnd> ends_;
   program::Program program_;
   std::unordered_map<const RecordedOperation*, Place> places_;
+  std::vector<RecordedOperation*> in_order_;
   std::unordered_map<int, std::vector<const RecordedOperation*>> of_task_;
   std::vector<std::vector<const Event*>> events_;  // [thread]
   std::vector<size_t> next_;                       // [thread]: the first event that is not in a step yet
@@ -377,6 +393,7 @@ const std::shared_ptr<ThreadLog>& ThreadLog::own() {
 
 void RecordedCall::submit(const std::shared_ptr<const RecordedGroup>& group, program::Operation operation,
                           const std::function<std::vector<uint8_t>()>& scales) {
+  std::vector<uint8_t> values = std::exchange(values_of_next, {});
   const std::shared_ptr<ThreadLog>& log = ThreadLog::own();
   if (!log || (log_ && log_ != log)) return;
   int task = torch::autograd::get_current_graph_task_id();
@@ -389,6 +406,7 @@ void RecordedCall::submit(const std::shared_ptr<const RecordedGroup>& group, pro
   int64_t now = 0;
   RecordedOperation& added = log->operations.add([&](RecordedOperation& item) {
     item.what = std::move(operation);
+    item.values = std::move(values);
     item.group = group;
     item.task = task;
     item.submitted_ns = now = now_ns();
@@ -450,6 +468,19 @@ RecordedCall::Wait::~Wait() {
             .count = call_.count_});
 }
 
+void record_values(size_t most_bytes) {
+  Running& state = running();
+  const std::lock_guard lock(state.mutex);
+  state.most_value_bytes.store(most_bytes);
+}
+
+void add_recorded_values(size_t bytes, const std::function<std::vector<uint8_t>()>& copy) {
+  Running& state = running();
+  const size_t most = state.most_value_bytes.load(std::memory_order_relaxed);
+  if (most > 0 && state.value_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes <= most)
+    values_of_next = copy();
+}
+
 void start_recording(bool with_scales) {
   static uint64_t generations = 0;
   Running& state = running();
@@ -457,6 +488,7 @@ void start_recording(bool with_scales) {
   state.logs.clear();
   state.generation = ++generations;
   state.with_scales.store(with_scales);
+  state.value_bytes.store(0);
   state.ends = {{.ns = now_ns()}};
   RecordedCall::set_generation(state.generation);
 }
@@ -469,36 +501,55 @@ void end_recorded_step() {
   if (state.generation == log->generation()) state.ends.push_back({now_ns(), log.get()});
 }
 
-Status stop_recording(program::Header header, const std::string& path, bool without_network) {
-  end_recorded_step();
-  std::vector<std::shared_ptr<ThreadLog>> logs;
-  std::vector<StepEnd> ends;
-  {
-    Running& state = running();
-    const std::lock_guard lock(state.mutex);
-    if (state.generation == 0) return {ErrorCode::kInvalidArgument, "nothing is being recorded"};
-    state.generation = 0;
-    RecordedCall::set_generation(0);
-    logs.swap(state.logs);
-    ends.swap(state.ends);
-  }
-  program::Program made = Conversion(logs, std::move(ends)).run(std::move(header));
-  if (without_network) {
-    const Status status = end_at_once(made);
-    if (!status.ok()) return status;
-  }
+namespace {
+
+// The file appears when it is whole.
+Status write_file(const std::string& path, const std::function<Status(std::ostream&)>& write) {
   const std::string unfinished = path + ".part";
   std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
   if (!file)
     return {ErrorCode::kResourceExhausted,
             unfinished + " cannot be written: check that the folder exists and its permissions"};
-  Status status = program::write_program(file, made);
+  Status status = write(file);
   file.close();
   if (status.ok() && (!file || std::rename(unfinished.c_str(), path.c_str()) != 0))
     status = {ErrorCode::kResourceExhausted, "it cannot be written: check the disk's space"};
   if (status.ok()) return status;
   std::remove(unfinished.c_str());
   return {status.code(), path + ": " + status.message()};
+}
+
+}  // namespace
+
+Status stop_recording(program::Header header, const std::string& path, bool without_network) {
+  end_recorded_step();
+  std::vector<std::shared_ptr<ThreadLog>> logs;
+  std::vector<StepEnd> ends;
+  bool has_values = false;
+  {
+    Running& state = running();
+    const std::lock_guard lock(state.mutex);
+    if (state.generation == 0) return {ErrorCode::kInvalidArgument, "nothing is being recorded"};
+    state.generation = 0;
+    RecordedCall::set_generation(0);
+    has_values = state.most_value_bytes.load() > 0;
+    logs.swap(state.logs);
+    ends.swap(state.ends);
+  }
+  Conversion conversion(logs, std::move(ends));
+  program::Program made = conversion.run(std::move(header));
+  if (without_network) {
+    const Status status = end_at_once(made);
+    if (!status.ok()) return status;
+  }
+  if (has_values) {
+    const std::string values_path = path.substr(0, path.rfind('.')) + ".values";
+    const std::vector<std::vector<uint8_t>> values = conversion.take_values();
+    const Status status =
+        write_file(values_path, [&](std::ostream& out) { return program::write_values(out, values); });
+    if (!status.ok()) return status;
+  }
+  return write_file(path, [&](std::ostream& out) { return program::write_program(out, made); });
 }
 
 }  // namespace netsum::torch_backend

@@ -13,6 +13,7 @@ def enter():
     """Returns the emulation, or None. Gives the script its rank and the size of the emulated job, whatever torchrun has set."""
     emulation = _settings.emulation()
     if emulation:
+        _C.set_ghosts_have_values(emulation.have_values)
         os.environ["RANK"], os.environ["WORLD_SIZE"] = str(emulation.rank), str(emulation.ranks)
     return emulation
 

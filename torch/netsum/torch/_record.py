@@ -63,14 +63,15 @@ def file_of(path, rank):
     return f"{prefix}.{rank}.jsonl"
 
 
-def record(path, *, model="", by_optimizer=True, scales=False):
+def record(path, *, model="", by_optimizer=True, scales=False, values_mib=0):
     """Records the collectives of this rank, and how long it computes between them, until stop(); returns the Recording.
 
     `path`: the prefix of the files, one for each rank: "PATH.RANK.jsonl". `model`: what the file calls the model. A step ends
     with each step() of an optimizer, or, with `by_optimizer` False, where Recording.step() is called. What comes before the
     end of the first step, such as the broadcast of the parameters, belongs to step 0. Calls that began before the recording
     are not in it. `scales`: also records how large the data of sums of floats is, for ghosts that contribute noise; the pass over it
-    counts as computing. Makes the folder if there is none; a path that ends with a slash is a folder.
+    counts as computing. `values_mib`: also records what this rank contributes, "PATH.RANK.values", while it is not more than so many
+    MiB, for ghosts that contribute it again; copying it counts as computing. Makes the folder if there is none; a path that ends with a slash is a folder.
     """
     global _running
     if _running is not None:
@@ -79,7 +80,7 @@ def record(path, *, model="", by_optimizer=True, scales=False):
         )
     _make_folder_of(os.fspath(path))
     _running = Recording(path, model, by_optimizer)
-    _C.start_recording(with_scales=scales)
+    _C.start_recording(with_scales=scales, value_bytes=values_mib << 20)
     return _running
 
 
@@ -105,7 +106,8 @@ def group_is_made(rank, size, is_default):
     if is_default:
         _world = (rank, size)
     if _settings.record_path() and not _from_environment:
-        _from_environment.append(record(_settings.record_path(), scales=_settings.records_scales()))
+        scales, values_mib = _settings.records_scales(), _settings.recorded_value_mib()
+        _from_environment.append(record(_settings.record_path(), scales=scales, values_mib=values_mib))
         atexit.register(_stop_at_exit, _from_environment[0])
 
 

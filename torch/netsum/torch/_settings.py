@@ -45,6 +45,14 @@ def records_scales(environ=os.environ):
     return environ.get("NETSUM_RECORD_SCALES", "0") not in ("", "0")
 
 
+def recorded_value_mib(environ=os.environ):
+    """Returns NETSUM_RECORD_VALUES: up to how many MiB of what this rank contributes NETSUM_RECORD also records."""
+    text = environ.get("NETSUM_RECORD_VALUES", "").strip() or "0"
+    if not text.isdigit() or int(text) > 1 << 20:
+        raise ValueError(f'NETSUM_RECORD_VALUES="{text}": must be a whole number of MiB, from 0 to {1 << 20}')
+    return int(text)
+
+
 @dataclasses.dataclass(frozen=True)
 class Emulation:
     """The job of `netsum emulate` that this process is a real rank of."""
@@ -56,6 +64,7 @@ class Emulation:
     token: str = dataclasses.field(repr=False)
     # [{"ranks": ..., "job": ...}]: further groups of this rank, in whose jobs ghosts take part; of equal ranks in their order
     groups: list = dataclasses.field(default_factory=list)
+    have_values: bool = False  # ghosts send what was recorded
 
 
 def emulation(environ=os.environ):
