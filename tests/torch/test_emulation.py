@@ -292,3 +292,20 @@ def test_a_recorded_job_of_fsdp(tmp_path, aggregator):
         assert saw["ranks"] == 2
         assert all(math.isfinite(loss) for loss in saw["losses"])
         assert (saw == of_real) == bool(flags)
+
+
+@pytest.mark.soak
+def test_a_check_records_the_script_in_each_run(tmp_path, aggregator):
+    script = tmp_path / "train.py"
+    script.write_text(RERUN_SCRIPT, encoding="ascii")
+    (tmp_path / "once").mkdir()
+    recorded(script, 2, aggregator, NETSUM_RECORD=f"{tmp_path}/once/p")
+    flags = ["--check", "1", "--json"]
+    before = os.listdir(tmp_path)
+    said = emulate(tmp_path / "once" / "p", 2, aggregator, sys.executable, script, flags=flags)
+    check = json.loads(said.stdout)
+    [steps] = check["steps"]
+    assert check["difference"]["median"] == pytest.approx(steps["ghosts"] / steps["real"] - 1)
+    assert said.stderr.count("[1.0, 2.0], [1, 2], 5]") == 2, "the real runs"
+    assert said.stderr.count("[1.0, 1.0], [0, 2], 4]") == 1, "the ghosts hold what rank 0 has"
+    assert os.listdir(tmp_path) == before

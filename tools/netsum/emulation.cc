@@ -15,6 +15,8 @@
 
 #include "emulate/ghost/operation.h"
 #include "tools/netsum/emulate_report.h"
+#include "tools/netsum/flags.h"
+#include "tools/netsum/program_files.h"
 #include "tools/netsum/rack_make.h"
 
 namespace netsum::tool {
@@ -61,6 +63,17 @@ std::string random_hex() {
   return text;
 }
 
+// Of each step, the number of its first operation.
+std::vector<uint64_t> first_ids_of(const std::vector<const program::Step*>& steps) {
+  std::vector<uint64_t> ids;
+  uint64_t operations = 0;
+  for (const program::Step* step : steps) {
+    ids.push_back(operations);
+    operations += step->operations.size();
+  }
+  return ids;
+}
+
 }  // namespace
 
 Status Emulation::prepare(const std::string& rack_name, const std::string& aggregator) {
@@ -73,11 +86,7 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
   const auto steps = cast->steps(0, plan_.steps, plan_.seed);
   if (!steps.ok()) return steps.status();
   steps_ = steps->size();
-  uint64_t operations = 0;
-  for (const program::Step* step : *steps) {
-    first_ids_.push_back(operations);
-    operations += step->operations.size();
-  }
+  first_ids_ = first_ids_of(*steps);
   for (const program::Program& record : *records) {
     if (const Status status = ghost::check_contributions(plan_.contributions, record.steps); !status.ok())
       return invalid(plan_.profile + ": " + status.message());
@@ -364,8 +373,20 @@ Status Emulation::watch() {
 }
 
 Result<Json> Emulation::report() {
+  // Scripts that were recorded have made the steps that their records say, and not those of a program without a cluster.
+  std::vector<uint64_t> first_ids = first_ids_;
+  if (!record_path_.empty()) {
+    try {
+      std::vector<const program::Step*> steps;
+      const std::vector<program::Program> records = load_programs(record_path_);
+      for (const program::Step& step : records.front().steps) steps.push_back(&step);
+      first_ids = first_ids_of(steps);
+    } catch (const UsageError& error) {
+      return invalid(std::string("the script has left no record: ") + error.what());
+    }
+  }
   // Ghosts write their results when they end.
-  EmulateReport report(plan_, first_ids_);
+  EmulateReport report(plan_, first_ids);
   report.set_correlation(correlation_);
   const auto [all, stolen] = processor_times();
   if (all > times_before_.first)
