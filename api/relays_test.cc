@@ -106,6 +106,7 @@ TEST_F(RelaysTest, TheLossOfATreeIsTransparent) {
     together.arrive_and_wait();
     sum_and_check(*communicator, 50'000);
     EXPECT_GE(communicator->stats().failovers, 1u);
+    EXPECT_EQ(communicator->stats().stripes.size(), 1u) << "no shards beside trees";
     EXPECT_THAT(communicator->describe(), HasSubstr("by 1 aggregator (" + address_[1]));
     together.arrive_and_wait();
   });

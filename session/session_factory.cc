@@ -6,6 +6,7 @@
 
 #include "netsum/regroup.h"
 #include "src/base/timeout.h"
+#include "src/job/plan_token.h"
 
 namespace netsum {
 
@@ -54,9 +55,11 @@ std::shared_ptr<Shard> SessionFactory::shard_for(const std::vector<std::string>&
   return aggregators.empty() || sums_beside_aggregators() ? shard_ : nullptr;
 }
 
-// A single rank has nothing to share, and more than a shard serves are members by a hierarchy, which has no plan.
+// A single rank has nothing to share, and more than a shard serves are members by a hierarchy, which has no plan. A plan of trees
+// has what ranks sum in it.
 bool SessionFactory::sums_beside_aggregators() const {
-  return options_.shares != Shares::kOff && world_size_ > 1 && world_size_ <= kMaxMembers;
+  const bool has_trees = without_plan(options_.aggregator_token) != options_.aggregator_token;
+  return options_.shares != Shares::kOff && world_size_ > 1 && world_size_ <= kMaxMembers && !has_trees;
 }
 
 Result<std::unique_ptr<Session>> SessionFactory::open(SessionOptions options) {

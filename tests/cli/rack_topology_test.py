@@ -35,6 +35,9 @@ links:
 CUBE = "hosts: [{name: h, count: 8}]\nlinks:\n" + "".join(
     f"  - {{between: [h{a}, h{a ^ bit}], rate: 100M}}\n" for bit in (1, 2, 4) for a in range(8) if not a & bit
 )
+RING = "hosts: [{name: h, count: 4}]\nlinks:\n" + "".join(
+    f"  - {{between: [h{a}, h{(a + 1) % 4}], rate: 60M}}\n" for a in range(4)
+)
 TWO_SPINES = """\
 hosts: [{name: h, count: 4}]
 switches: [{name: leaf, count: 2}, {name: spine, count: 2, sums: true}]
@@ -211,6 +214,20 @@ class RackTopologyTest(RackCommandTest):
             assert rank.end() == 3
             rank.wait_for("_lost: ")
         ranks[0].wait_for(f"aggregator_lost: lost the aggregator at {below['address']}")
+
+    @pytest.mark.soak
+    def test_the_loss_of_a_tree_is_transparent_with_failover(self):
+        self.up_with(RING, "--trees")
+        top = self.status()["aggregators"][0]
+        flags = ("--iterations", 40, "--numerics", "fixed", "--on-failure", "failover", "--timeout", "60s", "--json")
+        ranks = [self.start_rank(w, 4, "--bytes", "1Mi", *flags) for w in range(4)]
+        deadline = time.monotonic() + PATIENCE_S
+        while "job running" not in pathlib.Path(top["log"]).read_text(encoding="utf-8"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(top["pid"], signal.SIGKILL)
+        for report in self.reports_of(ranks):
+            assert [one["failovers"] for one in report["ranks"]] == [1]
 
     @pytest.mark.soak
     def test_what_a_failed_start_leaves_is_taken_away(self):
