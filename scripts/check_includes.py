@@ -141,6 +141,7 @@ DOORS = {
         API,
         "src/base",
         "src/bursts",
+        "src/faults",
         "src/net",
         "src/net/udp",
         "src/net/af_xdp",

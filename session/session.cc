@@ -180,16 +180,36 @@ Work Session::submit(OperationSpec&& spec, std::chrono::milliseconds timeout, On
   return path_->engine()->submit(std::move(spec), std::move(on_end), counts ? &counts_ : nullptr);
 }
 
+namespace {
+
+// What this rank's shard has counted of each rank.
+void tell_paths(const NetworkPath& network, control::Beat* beat) {
+  const std::vector<faults::MemberTotals> members = network.shard_job.members();
+  if (network.stripes.empty()) return;
+  const StripeOptions& any = network.stripes.front().stripe->options();
+  for (size_t member = 0; member < members.size(); ++member) {
+    control::Path& path = *beat->add_paths();
+    path.add_ranks(static_cast<uint32_t>(any.name_of(static_cast<int>(member))));
+    path.set_kept_to(members[member].kept[0]);
+    path.set_lost_to(members[member].lost[0]);
+    path.set_kept_from(members[member].kept[1]);
+    path.set_lost_from(members[member].lost[1]);
+  }
+}
+
+}  // namespace
+
 // Each aggregator of the job can say for whom it waits; the first is asked.
 void Session::tell_progress() {
   for (const auto& control : memberships_)
-    control->set_beat([this](control::Beat* beat) {
+    control->set_beat([this, first = control == memberships_.front()](control::Beat* beat) {
       beat->set_submitted(submitted_.load(std::memory_order_relaxed));
       for (const PacketIoCounters* packets : path_->network().packets) {
         beat->set_receive_calls(beat->receive_calls() + packets->receive_calls.get());
         beat->set_packets_received(beat->packets_received() + packets->packets_received.get());
       }
       for (const int rank : ranks_away(path_->network())) beat->add_away(static_cast<uint32_t>(rank));
+      if (first) tell_paths(path_->network(), beat);
     });
   path_->engine()->set_hang([control = memberships_.front().get()] { return control->hang(); });
 }

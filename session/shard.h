@@ -38,6 +38,11 @@ class ShardJob {
   }
 
   bool installed() const { return dataplane_ != nullptr; }
+  // As JobProgress::members.
+  std::vector<faults::MemberTotals> members() const {
+    return dataplane_ == nullptr ? std::vector<faults::MemberTotals>()
+                                 : dataplane_->progress(job_, epoch_).members;
+  }
 
  private:
   Dataplane* dataplane_ = nullptr;

@@ -51,6 +51,7 @@ Result<control::AliveReply> JobTable::alive(int64_t now_us, const MemberClaim& c
   }
   member.sockets.receive_calls = beat->receive_calls();
   member.sockets.packets_received = beat->packets_received();
+  job.take_paths(*beat, &member);
   if (!beat->hint().empty()) {
     member.hint = printable(beat->hint(), kMostHintBytes);
     job.hangs_us = 0;

@@ -100,12 +100,36 @@ void JobTable::Job::add_sockets(std::vector<faults::MemberTotals>* totals) const
   }
 }
 
+void JobTable::Job::take_paths(const control::Beat& beat, Member* member) const {
+  member->shard.assign(beat.paths().empty() ? 0 : members.size(), {});
+  for (const control::Path& path : beat.paths()) {
+    if (path.ranks_size() != 1 || path.ranks(0) >= members.size()) continue;
+    member->shard[path.ranks(0)] = {.kept = {path.kept_to(), path.kept_from()},
+                                    .lost = {path.lost_to(), path.lost_from()}};
+  }
+}
+
+std::vector<AggregatorJobStatus::Path> JobTable::Job::paths_of_shards() const {
+  std::vector<AggregatorJobStatus::Path> paths;
+  for (size_t owner = 0; owner < members.size(); ++owner) {
+    if (!members[owner] || members[owner]->shard.empty()) continue;
+    for (size_t rank = 0; rank < members.size(); ++rank) {
+      if (rank == owner) continue;  // no link is between them
+      paths.push_back(path_of({static_cast<int>(rank)}, members[owner]->shard[rank]));
+      paths.back().shard = static_cast<int>(owner);
+    }
+  }
+  return paths;
+}
+
 void JobTable::describe_progress(const Job& job, AggregatorJobStatus* status) {
   status->waiting_for = job.watch.waiting_for();
   status->waiting_ms = static_cast<uint64_t>(job.watch.waiting_us() / 1000);
   for (const int64_t waited_us : job.watch.waited_us())
     status->waited_ms.push_back(static_cast<uint64_t>(waited_us / 1000));
   status->faults = job.watch.faults();
+  status->paths = job.watch.paths();
+  for (AggregatorJobStatus::Path& path : job.paths_of_shards()) status->paths.push_back(std::move(path));
   status->hangs = job.hangs;
   status->away = job.away;
   status->sums = job.watch.progress().rounds;
@@ -140,6 +164,7 @@ std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us, const JobLooks& 
         JobProgress progress = look->second.progress;
         job.add_sockets(&progress.members);
         job.watch.look(now_us, progress);
+        job.watch.look_at_shards(job.paths_of_shards());
       }
       job.find_hangs(now_us);
       describe_progress(job, &status);

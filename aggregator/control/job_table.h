@@ -258,6 +258,8 @@ class JobTable {
     int64_t behind_us = 0;              // when another was first seen to have submitted more; 0: none has
     std::string hint;                   // where it is
     faults::MemberTotals sockets;       // what it says of them
+    std::vector<faults::MemberTotals>
+        shard;  // what its shard has counted of each rank, as it says; empty: it does not tell
   };
   struct Job {
     JobSpec spec;
@@ -298,7 +300,9 @@ class JobTable {
     int64_t gather_deadline_us() const;
     int64_t silence_deadline_us() const;  // when the first member has been silent for too long
     void add_sockets(std::vector<faults::MemberTotals>* totals) const;
-    void find_hangs(int64_t now_us);  // not more often than is useful
+    void take_paths(const control::Beat& beat, Member* member) const;
+    std::vector<AggregatorJobStatus::Path> paths_of_shards() const;  // as the members tell
+    void find_hangs(int64_t now_us);                                 // not more often than is useful
   };
   // Notes of refused joins, of which strangers can cause any number: at once, and per second.
   static constexpr double kRefusalsAtOnce = 64;

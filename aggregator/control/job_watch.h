@@ -12,6 +12,8 @@
 
 namespace netsum {
 
+AggregatorJobStatus::Path path_of(std::vector<int> ranks, const faults::MemberTotals& totals);
+
 // Not thread-safe.
 class JobWatch {
  public:
@@ -21,7 +23,10 @@ class JobWatch {
       : member_of_rank_(std::move(member_of_rank)), waited_us_(member_of_rank_.size()) {}
 
   void look(int64_t now_us, const JobProgress& progress);
+  // Paths between ranks and embedded shards: on each are the links of two ranks, to the network and from it.
+  void look_at_shards(const std::vector<AggregatorJobStatus::Path>& paths);
   std::vector<AggregatorJobStatus::Fault> faults() const;
+  std::vector<AggregatorJobStatus::Path> paths() const;  // of the dataplane
 
   const JobProgress& progress() const { return progress_; }  // as last seen
   std::vector<int> waiting_for() const;                      // ranks
@@ -34,11 +39,15 @@ class JobWatch {
  private:
   // A sample counts for no more than this: it says little about a longer pause before it.
   static constexpr int64_t kMostPerLookUs = 1'000'000;
+  static constexpr uint64_t kMemory = 32'768;
 
   std::vector<int> ranks_of(size_t member) const;
 
   std::vector<uint16_t> member_of_rank_;
   faults::LinkWatch links_;
+  std::vector<AggregatorJobStatus::Path> shards_,
+      lately_;  // as last seen; counts of each, halved each kMemory packets
+  std::vector<AggregatorJobStatus::Fault> of_shards_;
   JobProgress progress_;
   int64_t looked_us_ = -1;
   int64_t since_us_ = 0;

@@ -53,6 +53,18 @@ TEST(JobWatchTest, OneLookAfterALongPauseDoesNotStandForAllOfIt) {
   EXPECT_THAT(watch.waited_us(), ElementsAre(1'000'000));
 }
 
+TEST(JobWatchTest, AClockThatStepsBackTakesNothingAway) {
+  JobWatch watch({0, 1});
+  watch.look(5'000'000, at(7, 0b10));
+  watch.look(5'200'000, at(7, 0b10));
+  watch.look(1'000'000, at(7, 0b10));
+  EXPECT_EQ(watch.waiting_us(), 0);
+  EXPECT_THAT(watch.waited_us(), ElementsAre(0, 200'000));
+  watch.look(1'100'000, at(7, 0b10));
+  EXPECT_EQ(watch.waiting_us(), 100'000);
+  EXPECT_THAT(watch.waited_us(), ElementsAre(0, 300'000));
+}
+
 TEST(JobWatchTest, FaultsAreThoseOfRanks) {
   JobWatch watch({0, 0, 1});
   JobProgress progress;
@@ -72,6 +84,56 @@ TEST(JobWatchTest, FaultsAreThoseOfRanks) {
   EXPECT_THAT(faults[1].ranks, ElementsAre(2));
   EXPECT_EQ(faults[1].kind, "slow");
   EXPECT_DOUBLE_EQ(faults[1].value, 0.003);
+}
+
+// Each path is over the links of two ranks. `bad`: number of a rank whose link to the network, or else from it, loses 2 %.
+std::vector<AggregatorJobStatus::Path> paths_of(int ranks, int bad, bool out, uint64_t packets) {
+  std::vector<AggregatorJobStatus::Path> paths;
+  for (int owner = 0; owner < ranks; ++owner) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == owner) continue;
+      const uint64_t to = bad == (out ? rank : owner) ? packets / 50 : 0;
+      const uint64_t from = bad == (out ? owner : rank) ? packets / 50 : 0;
+      paths.push_back({.ranks = {rank},
+                       .shard = owner,
+                       .kept_to = packets - to,
+                       .lost_to = to,
+                       .kept_from = packets - from,
+                       .lost_from = from});
+    }
+  }
+  return paths;
+}
+
+TEST(JobWatchTest, OfShardsTheLossyLinkOfARankIsNamed) {
+  for (int ranks = 3; ranks <= 9; ++ranks) {
+    for (const bool out : {true, false}) {
+      JobWatch watch(std::vector<uint16_t>(static_cast<size_t>(ranks)));
+      watch.look_at_shards({});
+      EXPECT_THAT(watch.faults(), IsEmpty());
+      watch.look_at_shards(paths_of(ranks, 1, out, 0));
+      watch.look_at_shards(paths_of(ranks, 1, out, 4000));
+      ASSERT_EQ(watch.faults().size(), 1u);
+      EXPECT_THAT(watch.faults()[0].ranks, ElementsAre(1));
+      EXPECT_EQ(watch.faults()[0].kind, out ? "loss_to_aggregator" : "loss_from_aggregator");
+      EXPECT_NEAR(watch.faults()[0].value, 0.02, 0.002);
+      watch.look_at_shards(paths_of(ranks, 2, out, 100));  // began anew
+      EXPECT_THAT(watch.faults()[0].ranks, ElementsAre(1));
+      watch.look_at_shards(paths_of(ranks, -1, out, 3'000'000));
+      EXPECT_THAT(watch.faults(), IsEmpty()) << "repaired";
+    }
+  }
+}
+
+// Between ranks 0 and 1 and the others.
+TEST(JobWatchTest, OfALinkBetweenSwitchesNoRankIsNamed) {
+  JobWatch watch(std::vector<uint16_t>(4));
+  watch.look_at_shards(paths_of(4, -1, true, 0));
+  std::vector<AggregatorJobStatus::Path> paths = paths_of(4, -1, true, 8000);
+  for (AggregatorJobStatus::Path& path : paths)
+    (path.shard >= 2 ? path.lost_to : path.lost_from) = (path.ranks[0] < 2) == (path.shard < 2) ? 0 : 160;
+  watch.look_at_shards(paths);
+  EXPECT_THAT(watch.faults(), IsEmpty());
 }
 
 TEST(JobWatchTest, TheRanksOfARackAreOneMember) {

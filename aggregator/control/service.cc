@@ -392,6 +392,15 @@ control::StatusReply Service::status_reply(const DataplaneLook& look) const {
       one.set_others(fault.others);
       one.set_cause(fault.cause);
     }
+    for (const AggregatorJobStatus::Path& path : job.paths) {
+      control::Path& one = *entry.add_paths();
+      for (const int rank : path.ranks) one.add_ranks(static_cast<uint32_t>(rank));
+      if (path.shard >= 0) one.set_shard(static_cast<uint32_t>(path.shard));
+      one.set_kept_to(path.kept_to);
+      one.set_lost_to(path.lost_to);
+      one.set_kept_from(path.kept_from);
+      one.set_lost_from(path.lost_from);
+    }
     for (const std::string& hang : job.hangs) entry.add_hangs(hang);
     for (const int rank : job.away) entry.add_away(static_cast<uint32_t>(rank));
   }

@@ -57,6 +57,14 @@ struct AggregatorJobStatus {
     std::string cause;
   };
   std::vector<Fault> faults;
+  // What has passed between ranks and one that sums, and what was lost, in packets since the job's begin. Ranks tell of their
+  // shards by heartbeats.
+  struct Path {
+    std::vector<int> ranks;  // one, or those of a rack
+    int shard = -1;          // it sums in the shard of this rank; -1: in the aggregator
+    uint64_t kept_to = 0, lost_to = 0, kept_from = 0, lost_from = 0;
+  };
+  std::vector<Path> paths;
   // While running: of each rank that has not submitted an operation which another rank has submitted a second ago or earlier, what
   // is known: "rank 3 has not submitted operation 118; its main thread is at train.py:41 in forward". At most 8.
   std::vector<std::string> hangs;

@@ -50,6 +50,13 @@ AggregatorJobStatus from_job(const control::JobStatus& job) {
                              .value = fault.value(),
                              .others = fault.others(),
                              .cause = text(fault.cause())});
+  for (const control::Path& path : job.paths())
+    status.paths.push_back({.ranks = {path.ranks().begin(), path.ranks().end()},
+                            .shard = path.has_shard() ? static_cast<int>(path.shard()) : -1,
+                            .kept_to = path.kept_to(),
+                            .lost_to = path.lost_to(),
+                            .kept_from = path.kept_from(),
+                            .lost_from = path.lost_from()});
   return status;
 }
 

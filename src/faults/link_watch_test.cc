@@ -137,6 +137,33 @@ TEST(LinkWatch, TotalsThatBeginAnewCountFromThere) {
   EXPECT_EQ(watch.faults()[0].kind, Kind::kLossUp);
 }
 
+TEST(LinkWatch, CountersThatWrapNameNobody) {
+  constexpr uint64_t kMost = UINT64_MAX;
+  LinkWatch watch;
+  std::array<MemberTotals, 3> totals;
+  for (MemberTotals& member : totals) {
+    member.kept = {kMost - 50'000, kMost - 50'000};
+    member.lost = {kMost - 20, kMost - 20};
+    member.contributions = member.late_us = member.receive_calls = member.packets_received = kMost - 5000;
+    member.begin = {kMost - 50, kMost - 50, kMost - 50, kMost - 50, kMost - 50};
+  }
+  for (int look = 0; look < 100; ++look) {
+    for (size_t i = 0; i < totals.size(); ++i) {
+      for (size_t direction = 0; direction < kDirections; ++direction) {
+        totals[i].kept[direction] += 10'000;
+        totals[i].lost[direction] += i == 1 && look < 8 ? 1 : 0;
+      }
+      totals[i].contributions += 1000;
+      totals[i].late_us += 1000;
+      totals[i].receive_calls += 1000;
+      totals[i].packets_received += 1000;
+      for (int n = 0; n < 20; ++n) totals[i].begin.add(static_cast<uint64_t>(n), 1);
+    }
+    watch.observe(totals);
+    EXPECT_TRUE(watch.faults().empty()) << "look " << look;
+  }
+}
+
 TEST(LinkWatch, NothingAndOneMember) {
   LinkWatch watch;
   watch.observe({});

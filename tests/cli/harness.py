@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 
 import pytest
 from netsum_bench.processes import Watched
@@ -82,6 +83,15 @@ class CommandTest:
 
     def set_up(self):
         """Runs before each test, and may skip it."""
+
+    def until(self, what, condition):
+        """Asks again and again, until `condition` gives something true."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if found := condition():
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"never came: {what}")
 
     def start(self, *arguments, **more):
         running = Running(*arguments, **more)

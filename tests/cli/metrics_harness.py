@@ -1,7 +1,6 @@
 """What tests of metrics share: pages, Prometheus' text format read strictly, and waiting for what a page says."""
 
 import re
-import time
 import urllib.error
 import urllib.request
 
@@ -63,12 +62,3 @@ class MetricsTest(CommandTest):
         status, text = get(address, "/metrics")
         assert status == 200
         return parse(text)
-
-    def until(self, what, condition):
-        """Asks again and again, until `condition` gives something true."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            if found := condition():
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"never came: {what}")

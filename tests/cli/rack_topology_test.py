@@ -140,6 +140,45 @@ class RackTopologyTest(RackCommandTest):
         exported = self.run_command("plan", self.folder / "topology.yaml", "--export", "relays").text("out")
         assert exported.count("sum gpu") == plan.count("sum 10.77.0.")
 
+    def test_links_that_lose_packets_between_switches_are_named(self):
+        topology = self.write(RACKS)
+        self.up_with(RACKS)
+        root = "10.77.0.1:5350"
+        way = self.run_in("leaf0", "ip", "-j", "route", "get", "10.77.0.3").text("out")
+        core = json.loads(way)[0]["dev"]
+        lose = f"4,32 0 0 {2**32 - 0x1000 + 56},53 0 1 {2**32 // 50},6 0 0 {2**32 - 1},6 0 0 2"  # random() < 2 %
+        for command in (
+            ("qdisc", "add", "dev", core, "clsact"),
+            ("filter", "add", "dev", core, "egress", "bpf", "da", "bytecode", lose),
+        ):
+            done = self.run_in("leaf0", "tc", *command)
+            assert done.status == 0, done.text("err")
+        ranks = [
+            self.start_rank(w, 4, "--root", root, "--bytes", "1Mi", "--iterations", 1_000_000, "--report-events")
+            for w in range(4)
+        ]
+        ranks[0].wait_for('"event":"iteration"', name="out")
+
+        def named():
+            command = (NETSUM, "doctor", "--aggregator", root, "--faults", "--topology", topology, "--json")
+            return [one["found"] for one in json.loads(self.run_in("gpu0", *command).text("out"))["findings"]]
+
+        # While few packets have been lost, they may all have been for one host.
+        both = "% of its packets: leaf0 to core, core to leaf1"
+        one = self.until("two links", lambda: [found for found in named() if found.endswith(both)])
+        assert len(one) == 1
+        assert one[0].startswith("one of these links loses")
+        status = self.run_in("gpu0", NETSUM, "status", "--aggregator", root, "--once", "--json").text("out")
+        paths = json.loads(status)["aggregators"][0]["jobs"][0]["paths"]
+        assert {(path["ranks"][0], path["shard"]) for path in paths} == {
+            (a, b) for a in range(4) for b in range(4) if a != b
+        }
+        # Of each path that loses packets, the host that has sent them, and the one that has not got them.
+        lossy = {(path["ranks"][0], path["shard"]) for path in paths if path["lost_to"] > path["kept_to"] / 200}
+        lossy |= {(path["shard"], path["ranks"][0]) for path in paths if path["lost_from"] > path["kept_from"] / 200}
+        assert lossy
+        assert lossy <= {(a, b) for a in (0, 1) for b in (2, 3)}
+
     def test_files_that_no_rack_can_be_made_of(self):
         for text, line, words in BAD_FILES:
             refused = self.rack("up", "--name", self.name, "--topology", self.write(text))

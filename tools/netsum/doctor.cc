@@ -11,6 +11,7 @@
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/log.h"
+#include "tools/netsum/plan_file.h"
 #include "tools/netsum/rate_agent.h"
 #include "tools/netsum/rate_flow.h"
 #include "tools/netsum/stop_signals.h"
@@ -33,6 +34,8 @@ constexpr char kExamples[] =
     "                                                  and whether pacing gains\n"
     "  netsum doctor --aggregator 10.0.0.9:5151 --faults\n"
     "                                                  which link of its jobs loses packets\n"
+    "  netsum doctor --aggregator 10.0.0.9:5151 --faults --topology network.yaml\n"
+    "                                                  which link between the switches\n"
     "  netsum doctor --serve 10.0.0.1:5150             on one rank's host: answer another's checks\n"
     "  netsum doctor --peer 10.0.0.1:5150              on another's: check the path to the first\n"
     "  netsum doctor --serve-rates 10.0.0.1:5150       on every host: take part in measurements of rates\n"
@@ -79,6 +82,8 @@ class DoctorCommand : public Subcommand {
   std::string serve_rates_;
   RatesCheck rates_;
   bool faults_ = false;
+  std::string topology_;  // file
+  milliseconds over_{0};
   bool devices_ = false;
   std::string python_;
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
@@ -100,6 +105,15 @@ DoctorCommand::DoctorCommand(CLI::App& root) {
           "Instead: which links or ranks of the jobs at --aggregator are at fault, and what to look at")
       ->excludes("--serve")
       ->excludes("--peer");
+  CLI::Option* topology =
+      app_->add_option("--topology", topology_,
+                       "With --faults: the network's hosts, switches and links, as for netsum plan;\n"
+                       "which of the links between switches loses packets")
+          ->needs("--faults");
+  add_parsed(*app_, "--over", over_, parse_duration,
+             "With --topology: only by what is lost in this time, not since the job began")
+      ->default_str("0s")
+      ->needs(topology);
   CLI::Option* devices = app_->add_flag(
       "--devices", devices_, "Also check the accelerators that PyTorch sees, and how their tensors travel");
   app_->add_option("--python", python_, "The interpreter that has PyTorch (the one beside this command)")
@@ -252,6 +266,10 @@ int DoctorCommand::run() {
     for (Finding& finding : check_devices(python_)) findings.push_back(std::move(finding));
   std::vector<std::string> addresses = aggregators_;
   addresses.insert(addresses.end(), peers_.begin(), peers_.end());
+  if (!topology_.empty()) {
+    findings = check_paths(check_, addresses, load_graph(topology_), over_);
+    addresses.clear();
+  }
   for (const std::string& address : addresses) {
     check_.address = address;
     for (Finding& finding : faults_ ? check_links(check_) : check_group(check_))

@@ -9,6 +9,7 @@
 
 #include "netsum/options.h"
 #include "netsum/status.h"
+#include "src/plan/graph.h"
 
 namespace netsum::tool {
 
@@ -49,6 +50,11 @@ std::vector<Finding> check_group(const GroupCheck& check);
 
 // What an aggregator knows of the links of its jobs: which lose packets, and what to look at.
 std::vector<Finding> check_links(const GroupCheck& check);
+
+// The same of the links between the switches of a network, from the paths that the aggregators have counted since the jobs' begin,
+// or, if not 0, in this time.
+std::vector<Finding> check_paths(GroupCheck check, const std::vector<std::string>& addresses,
+                                 const plan::Graph& graph, std::chrono::milliseconds over);
 
 // Sums of two ranks in this process, in the mode `check.verify`, which must be set. `can`: the modes that the aggregator has
 // announced; empty: unknown.

@@ -165,4 +165,12 @@ PlanInput load_plan_input(const std::string& file) {
   return parse_plan_input(text, file);
 }
 
+plan::Graph load_graph(const std::string& file) {
+  PlanInput input = load_plan_input(file);
+  if (input.graph) return std::move(*input.graph);
+  Result<plan::Graph> graph = graph_of(*input.topology);
+  if (!graph.ok()) throw UsageError(file + ": " + printable(graph.status().message()));
+  return std::move(graph).value();
+}
+
 }  // namespace netsum::tool

@@ -24,6 +24,8 @@ struct PlanInput {
 PlanInput parse_plan_input(const std::string& text, const std::string& file);
 // The same from a file.
 PlanInput load_plan_input(const std::string& file);
+// As a graph. Throws UsageError, too, for a file with places below others.
+plan::Graph load_graph(const std::string& file);
 
 }  // namespace netsum::tool
 

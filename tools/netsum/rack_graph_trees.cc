@@ -153,18 +153,12 @@ std::string relay_text(const plan::Graph& graph, const std::vector<RackTree>& tr
 }
 
 RackGraph load_rack_graph(const std::string& file, bool trees) {
-  PlanInput input = load_plan_input(file);
   const auto refuse = [&](const Status& status) {
     throw UsageError(file + ": " + printable(status.message()));
   };
-  if (!input.graph) {
-    Result<plan::Graph> graph = graph_of(*input.topology);
-    if (!graph.ok()) refuse(graph.status());
-    input.graph = std::move(graph).value();
-  }
-  if (const Status status = check_rack_graph(*input.graph, file); !status.ok())
+  RackGraph rack{.graph = load_graph(file), .trees = {}};
+  if (const Status status = check_rack_graph(rack.graph, file); !status.ok())
     throw UsageError(status.message());
-  RackGraph rack{.graph = std::move(*input.graph), .trees = {}};
   for (plan::Vertex& vertex : rack.graph.vertices) vertex.line = 0;
   for (plan::Arc& arc : rack.graph.arcs) arc.line = 0;
   if (!trees) return rack;

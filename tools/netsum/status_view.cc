@@ -53,6 +53,14 @@ Json job_report(const AggregatorJobStatus& before, const AggregatorJobStatus& no
                       {"value", fault.value},
                       {"others", fault.others},
                       {"cause", fault.cause}});
+  Json paths = Json::array();
+  for (const AggregatorJobStatus::Path& path : now.paths)
+    paths.push_back({{"ranks", path.ranks},
+                     {"shard", path.shard},
+                     {"kept_to", path.kept_to},
+                     {"lost_to", path.lost_to},
+                     {"kept_from", path.kept_from},
+                     {"lost_from", path.lost_from}});
   Json members = Json::array();
   for (const int rank : now.joined) {
     const auto index = static_cast<size_t>(rank);
@@ -74,6 +82,7 @@ Json job_report(const AggregatorJobStatus& before, const AggregatorJobStatus& no
           {"waiting_for", now.waiting_for},
           {"waiting_ms", now.waiting_ms},
           {"faults", faults},
+          {"paths", paths},
           {"hangs", now.hangs},
           {"away", now.away},
           {"late", late}};
@@ -247,7 +256,7 @@ std::string status_text(const Json& report) {
     for (const Json& fault : job.at("faults")) text += "    " + fault_text(fault) + "\n";
     for (const Json& hang : job.at("hangs")) text += "    " + text_of(hang) + "\n";
     if (!job.at("away").empty())
-      text += "    shares are away from slow links or hosts: " + list_of(job.at("away")) + "\n";
+      text += "    shares are away from bad links or slow hosts: " + list_of(job.at("away")) + "\n";
     if (const std::string plan = text_of(job.at("plan")); !plan.empty()) text += "    " + plan + "\n";
     if (const std::string verify = text_of(job.at("verify")); !verify.empty() && verify != "packet")
       text += "    the ranks verify every sum (verify: " + verify + ")\n";

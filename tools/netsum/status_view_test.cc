@@ -75,7 +75,7 @@ TEST(StatusViewTest, NamesWhoHangsAndWhoseShareIsAway) {
   const std::string text = status_text(status_report("a:1", now, now, 1));
   EXPECT_THAT(text,
               HasSubstr("    rank 1 has not submitted operation 118; its main thread is at train.py:41\n"));
-  EXPECT_THAT(text, HasSubstr("    shares are away from slow links or hosts: rank 1\n"));
+  EXPECT_THAT(text, HasSubstr("    shares are away from bad links or slow hosts: rank 1\n"));
 }
 
 TEST(StatusViewTest, SaysWhatProtectsTheSums) {
