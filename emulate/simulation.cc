@@ -147,7 +147,7 @@ Report Simulation::run() {
     });
   }
   // The first violation ends the run, because the rest may never end.
-  while (!clock_.empty() && clock_.next_us() <= limit_us && report_.violations.empty()) {
+  while (!stopped_ && !clock_.empty() && clock_.next_us() <= limit_us && report_.violations.empty()) {
     clock_.step();
     ++events_done_;
     apply_events();

@@ -138,6 +138,8 @@ class Simulation {
   void trace_packets();
 
   Report run();
+  // From a filter or an event: run() returns after this event, and does not check what is there at the end.
+  void stop() { stopped_ = true; }
 
   // --- For filters and events -----------------------------------------------------------------------------
   int64_t now_us() const { return clock_.now_us(); }
@@ -290,6 +292,7 @@ class Simulation {
   bool tracing_ = false;
   uint64_t events_done_ = 0;
   std::vector<FaultEvent> coming_;
+  bool stopped_ = false;
   bool has_programs_ = false;
   bool orderly_ = false;  // every job says how it may end: stricter checks apply
   std::vector<AggregatorNode> aggregators_;

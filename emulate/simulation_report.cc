@@ -229,7 +229,7 @@ void Simulation::fill_counters(const WorkerCore& core, RankReport* report) const
 }
 
 void Simulation::finish_report() {
-  check_at_end();
+  if (!stopped_) check_at_end();
   for (const auto& job : jobs_) {
     std::vector<RankReport> ranks;
     for (WorkerNode& worker : job->workers) {

@@ -88,6 +88,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
   job.opened_us.assign(spec.data_slots, 0);
+  job.lost_in.assign(size_t{2} * job.rules.slots, {});
   job.last = spec.last;
   job.frame_bytes = NETSUM_HEADER_BYTES + spec.payload_bytes;
   job.spent = {};
@@ -125,6 +126,7 @@ void AggregatorCore::remove(uint16_t index, uint16_t epoch) {
   job.places.reset();
   job.turns = {};
   job.opened_us = {};
+  job.lost_in = {};
   job.last.reset();
   job.key.wipe();
   job.parent_key.wipe();
@@ -280,7 +282,7 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
   const bool is_probe = fields.type == NETSUM_TYPE_PROBE;
   const netsum_verdict verdict =
       is_probe ? netsum_slot_probe(&slot, &fields) : netsum_slot_contribute(&slot, &fields);
-  note_loss(verdict, fields, peer);
+  note_loss(verdict, fields, job);
   switch (verdict.action) {
     case NETSUM_ACT_STORE:
     case NETSUM_ACT_ADD:
@@ -307,12 +309,20 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
 }
 
 // A member probes what it has sent, and on one path a probe does not overtake. So what a probe finds missing is lost. A result is
-// lost if the member asks for it again after the answer to its probe, which follows the result.
-void AggregatorCore::note_loss(const netsum_verdict& verdict, const netsum_fields& fields, Peer& peer) {
+// lost if the member asks for it again after the answer to its probe, which follows the result. One loss counts in a round: behind
+// an aggregator, all its ranks ask for what it has lost.
+void AggregatorCore::note_loss(const netsum_verdict& verdict, const netsum_fields& fields, Job& job) {
+  const uint64_t member = netsum_member_bit(fields.member);
   const bool asked_again =
       verdict.action == NETSUM_ACT_REPLY_STATUS && (verdict.flags & NETSUM_FLAG_AGAIN) != 0;
-  if (asked_again && (verdict.seen & netsum_member_bit(fields.member)) == 0) ++peer.totals.lost[kUp];
-  if (verdict.action == NETSUM_ACT_REPLY_RESULT) ++peer.totals.lost[kDown];
+  const bool up = asked_again && (verdict.seen & member) == 0;
+  if (!up && verdict.action != NETSUM_ACT_REPLY_RESULT) return;
+  auto& [round, members] = job.lost_in[size_t{2} * fields.slot + fields.round % 2];
+  if (round != fields.round) members = 0;
+  round = fields.round;
+  if ((members & member) != 0) return;
+  members |= member;
+  ++job.peers[fields.member].totals.lost[up ? kUp : kDown];
 }
 
 void AggregatorCore::note_lateness(int64_t now_us, const netsum_verdict& verdict, const netsum_fields& fields,

@@ -103,6 +103,8 @@ class AggregatorCore {
     std::unique_ptr<uint8_t, decltype(&std::free)> places{nullptr, &std::free};
     std::vector<uint16_t> turns;     // of each of these slots: the members below have been added
     std::vector<int64_t> opened_us;  // of each data slot: the first contribution to its round
+    // Of the last two rounds of each slot: its number, and the members that have lost something in it.
+    std::vector<std::pair<uint32_t, uint64_t>> lost_in;
     std::shared_ptr<faults::LastContributions> last;  // as in DataplaneJob
     Address multicast_group;                          // valid: one packet there instead of one to each member
     // Whether its steps wait for their turn (JobSpec::phase_period_us). If so, when it sent last or got its turn, when it asked for
@@ -156,7 +158,7 @@ class AggregatorCore {
   bool add_integers(const netsum_fields& fields, uint32_t bank, const uint8_t* payload, Job& job);
   void add_floats(const netsum_fields& fields, const netsum_verdict& verdict, const uint8_t* payload,
                   Job& job);
-  static void note_loss(const netsum_verdict& verdict, const netsum_fields& fields, Peer& peer);
+  static void note_loss(const netsum_verdict& verdict, const netsum_fields& fields, Job& job);
   void note_lateness(int64_t now_us, const netsum_verdict& verdict, const netsum_fields& fields, Job& job);
   void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Peer& to);
   void on_parent(const InPacket& packet, const netsum_fields& fields);

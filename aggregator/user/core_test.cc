@@ -242,9 +242,10 @@ TEST_F(AggregatorCoreTest, CountsWhatMembersLoseAndHowLateTheyAre) {
   probe(0, 1);  // waits for member 1
   EXPECT_EQ(core_.members(0, 7)[0].lost[kUp], 0u);
   probe(1, 1);  // what member 1 has sent is lost
+  probe(1, 1);  // and is counted once, as if all ranks of a rack asked for it
   now_us_ = 1500;
   contribute(0, 1, host(1));
-  contribute(0, 0, host(0));  // has not got the result
+  for (int i = 0; i < 3; ++i) contribute(0, 0, host(0));  // has not got the result
   now_us_ = 2000;
   contribute(0, 1, host(1), 2);
   now_us_ = 2700;
@@ -262,6 +263,11 @@ TEST_F(AggregatorCoreTest, CountsWhatMembersLoseAndHowLateTheyAre) {
   EXPECT_EQ(totals[0].late_us, 700u);
   EXPECT_EQ(totals[1].contributions, 1u);
   EXPECT_EQ(totals[1].late_us, 0u);
+  now_us_ = 3000;
+  contribute(0, 1, host(1), 3);
+  now_us_ = 100;  // the clock steps back
+  contribute(0, 0, host(0), 3);
+  EXPECT_EQ(core_.members(0, 7)[0].late_us, 700u);
   EXPECT_TRUE(core_.members(0, 8).empty()) << "another epoch";
   EXPECT_TRUE(core_.members(77, 7).empty());
 }
