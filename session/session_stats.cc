@@ -76,10 +76,27 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
   }
 }
 
+// It has lost most of its planned share.
+bool is_away(const NetworkPath& network, const NetworkPath::OneStripe& one) {
+  double all = 0;
+  for (const NetworkPath::OneStripe& each : network.stripes) all += each.weight;
+  const double share = static_cast<double>(one.stripe->counters().share.get()) / kWholeShare;
+  return 2 * share <= one.weight / all;
+}
+
 std::string describe_moved(const PathDescription& what) {
+  std::vector<std::string> away;
+  for (const int rank : ranks_away(what.path.network())) away.push_back("rank " + std::to_string(rank));
+  for (const NetworkPath::OneStripe& one : what.path.network().stripes) {
+    const std::string aggregator =
+        one.membership < what.aggregators.size() ? what.aggregators[one.membership] : "";
+    if (one.stripe->options().embedded_in == kNoRank && is_away(what.path.network(), one) &&
+        std::find(away.begin(), away.end(), aggregator) == away.end())
+      away.push_back(aggregator);
+  }
   std::string text;
-  for (const int rank : ranks_away(what.path.network()))
-    text += (text.empty() ? ", away from slow links or hosts: rank " : ", rank ") + std::to_string(rank);
+  for (const std::string& one : away)
+    text += (text.empty() ? ", away from bad links or slow hosts: " : ", ") + one;
   return text;
 }
 
@@ -159,15 +176,11 @@ void add_path_stats(const DataPath& path, const Shard* shard, CommunicatorStats*
 
 std::vector<int> ranks_away(const NetworkPath& network) {
   std::vector<int> ranks;
-  // They are corrected only if there are shards.
+  // They are corrected only if there are several stripes.
   if (network.workers.empty() || network.workers.front()->share_changes().get() == 0) return ranks;
-  double all = 0;
-  for (const NetworkPath::OneStripe& one : network.stripes) all += one.weight;
   for (const NetworkPath::OneStripe& one : network.stripes) {
     const int rank = one.stripe->options().embedded_in;
-    const double planned = one.weight / all;
-    const double share = static_cast<double>(one.stripe->counters().share.get()) / kWholeShare;
-    if (rank != kNoRank && 2 * share <= planned) ranks.push_back(one.stripe->options().name_of(rank));
+    if (rank != kNoRank && is_away(network, one)) ranks.push_back(one.stripe->options().name_of(rank));
   }
   return ranks;
 }

@@ -92,6 +92,8 @@ void FaultLog::say(const Trouble& trouble, Known* known, Json fields, uint64_t n
   constexpr uint64_t kFirstPauseMs = 60'000, kLongestPauseMs = 3'600'000;
   const auto& [job, id, kind, ranks] = trouble;
   if (!std::exchange(known->there, true)) ++known->times;
+  known->quiet_until_ms =
+      std::min(known->quiet_until_ms, now_ms + known->pause_ms);  // the clock may step back
   if (known->said || now_ms < known->quiet_until_ms) return;
   fields["job"] = job;
   fields["ranks"] = ranks;
@@ -113,7 +115,8 @@ void FaultLog::look(const AggregatorStatus& status) {
       now[{job.name, job.id, fault.kind == "slow" ? "rank is late" : "link loses packets",
            list(fault.ranks)}] = {{"kind", fault.kind}, {"value", fault.value}, {"others", fault.others}};
     for (const int rank : job.away)
-      now[{job.name, job.id, "share taken from a slow link or host", std::to_string(rank)}] = Json::object();
+      now[{job.name, job.id, "share taken from a bad link or slow host", std::to_string(rank)}] =
+          Json::object();
   }
   for (const auto& [trouble, fields] : now) say(trouble, &known_[trouble], fields, now_ms);
   for (auto it = known_.begin(); it != known_.end();) {

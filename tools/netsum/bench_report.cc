@@ -38,6 +38,8 @@ Json machine_json(const Machine& machine) {
 
 void BenchReport::on_event(int rank, const Json& event) {
   const std::string kind = event.at("event");
+  if (kind == "end" && event.contains("summed_by"))
+    summed_by_ = event.at("summed_by");  // shares have changed
   if (kind == "joined" && summed_by_.empty()) {
     summed_by_ = event.at("summed_by");
   } else if (kind == "iteration") {

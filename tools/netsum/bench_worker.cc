@@ -327,6 +327,7 @@ Status run(CommunicatorOptions options, const BenchSettings& settings, const Ben
   const CommunicatorStats stats = rank.communicator().stats();
   Json end = rank.totals().to_json(stats.srtt_us);
   end["failovers"] = stats.failovers;
+  if (stats.share_changes > 0) end["summed_by"] = rank.communicator().describe();
   end["event"] = "end";
   report(end);
   return {};

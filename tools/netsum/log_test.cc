@@ -166,8 +166,8 @@ TEST(FaultLogTest, SaysOnceThatALinkIsAtFaultAndOnceThatItIsNot) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
   EXPECT_THAT(text, HasSubstr("link loses packets "));
   EXPECT_THAT(text, HasSubstr("no longer: link loses packets job=train ranks=3"));
-  EXPECT_THAT(text, HasSubstr("share taken from a slow link or host job=train ranks=2"));
-  EXPECT_THAT(text, HasSubstr("no longer: share taken from a slow link or host job=train ranks=2"));
+  EXPECT_THAT(text, HasSubstr("share taken from a bad link or slow host job=train ranks=2"));
+  EXPECT_THAT(text, HasSubstr("no longer: share taken from a bad link or slow host job=train ranks=2"));
 }
 
 // Every second, for a day.
@@ -189,6 +189,26 @@ TEST(FaultLogTest, ALinkThatFlapsDoesNotFillTheLog) {
   EXPECT_GT(lines, 20) << text;  // it is still there
   EXPECT_LE(lines, 64) << text;
   EXPECT_THAT(text, HasSubstr("times=1800"));
+}
+
+TEST(FaultLogTest, AClockThatStepsBackDoesNotSilenceTheLog) {
+  const std::string text = logged(false, [](Log& log) {
+    FaultLog faults(&log);
+    AggregatorStatus status;
+    AggregatorJobStatus& job = status.jobs.emplace_back();
+    job.name = "train";
+    job.state = "running";
+    status.unix_time_ms = 1'800'000'000'000;
+    for (int i = 0; i < 300; ++i) {
+      status.unix_time_ms += 1000;
+      if (i == 30) status.unix_time_ms -= 365LL * 24 * 3600 * 1000;
+      job.faults.clear();
+      if (i % 2 == 0) job.faults = {{{3}, "loss_to_aggregator", 0.005, 0.0001}};
+      faults.look(status);
+    }
+  });
+  EXPECT_GE(std::count(text.begin(), text.end(), '\n'), 4)
+      << text;  // at once, and each time that the pause is over
 }
 
 TEST(LogTest, PlainValuesStayPlain) {
