@@ -261,9 +261,10 @@ class RackTopologyTest(RackCommandTest):
         flags = ("--iterations", 40, "--numerics", "fixed", "--on-failure", "failover", "--timeout", "60s", "--json")
         ranks = [self.start_rank(w, 4, "--bytes", "1Mi", *flags) for w in range(4)]
         deadline = time.monotonic() + PATIENCE_S
-        while "job running" not in pathlib.Path(top["log"]).read_text(encoding="utf-8"):
+        received = ("ip", "-j", "-s", "link", "show", "dev", "eth0")
+        # All ranks have connected: sums need more than so much.
+        while json.loads(self.run_in("h2", *received).text("out"))[0]["stats64"]["rx"]["bytes"] < 2 << 20:
             assert time.monotonic() < deadline
-            time.sleep(0.05)
         os.kill(top["pid"], signal.SIGKILL)
         for report in self.reports_of(ranks):
             assert [one["failovers"] for one in report["ranks"]] == [1]
