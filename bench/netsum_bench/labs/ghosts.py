@@ -12,21 +12,23 @@ from netsum_bench.processes import Failed
 from netsum_bench.report import NOTHING, markdown
 
 RECORDED = 12  # steps, of which the job repeats some
-DEADLINE_S = 1800
+DEADLINE_S, GRACE_S = 1800, 60
 
 
 def said_by(command, accepted=(0,)):
-    ended = subprocess.run(
-        list(map(str, command)),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    if ended.returncode not in accepted:
-        raise Failed(ended.stderr.strip()[-2000:] or f"{command[0]} ended with status {ended.returncode}")
-    return ended.stdout
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(list(map(str, command)), cwd=ROOT, **output) as process:
+        try:
+            out, err = process.communicate(timeout=DEADLINE_S)
+        except BaseException:
+            process.terminate()  # so that it takes its rack down
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=GRACE_S)
+            process.kill()
+            raise
+    if process.returncode not in accepted:
+        raise Failed(err.strip()[-2000:] or f"{command[0]} ended with status {process.returncode}")
+    return out
 
 
 @contextlib.contextmanager
