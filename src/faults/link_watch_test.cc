@@ -143,7 +143,6 @@ TEST(LinkWatch, CountersThatWrapNameNobody) {
   std::array<MemberTotals, 3> totals;
   for (MemberTotals& member : totals) {
     member.kept = {kMost - 50'000, kMost - 50'000};
-    member.lost = {kMost - 20, kMost - 20};
     member.contributions = member.late_us = member.receive_calls = member.packets_received = kMost - 5000;
     member.begin = {kMost - 50, kMost - 50, kMost - 50, kMost - 50, kMost - 50};
   }
