@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -20,12 +21,12 @@ constexpr double kMargin = 1.5, kLeastUsual = 1e-4, kMostUsual = 0.2;
 
 // Of a link: number of the path, share.
 using Over = std::vector<std::pair<size_t, double>>;
+// Of one path, or of several: packets lost and kept, the probability that one passes without the link, the share.
+using Counts = std::vector<std::tuple<double, double, double, double>>;
 
-// Of a path over the link: how much more likely its counts are if the link loses q, beside what passes without it.
-double evidence_of_path(const PathCount& path, double passes, double q) {
-  const double lost = 1 - passes * (1 - q);
-  return static_cast<double>(path.lost) * std::log(lost / (1 - passes)) +
-         static_cast<double>(path.kept) * std::log1p(-q);
+// How much more likely the counts of a path over the link are if the link loses q, beside what passes without it.
+double evidence_of_path(double lost, double kept, double passes, double q) {
+  return lost * std::log((1 - passes * (1 - q)) / (1 - passes)) + kept * std::log1p(-q);
 }
 
 // log(1 - share + share exp(evidence)).
@@ -35,34 +36,50 @@ double mixed(double evidence, double share) {
   return std::max(without, with) + std::log1p(std::exp(-std::abs(without - with)));
 }
 
-double evidence_of(std::span<const PathCount> paths, const Over& over, const std::vector<double>& passes,
-                   double q) {
+double evidence_of(const Counts& counts, double q) {
   double sum = 0;
-  for (const auto& [path, share] : over) sum += mixed(evidence_of_path(paths[path], passes[path], q), share);
+  for (const auto& [lost, kept, passes, share] : counts)
+    sum += mixed(evidence_of_path(lost, kept, passes, q), share);
   return sum;
 }
 
+// Paths that certainly are over the link, and pass alike without it, count as one.
+Counts counts_of(std::span<const PathCount> paths, const Over& over, const std::vector<double>& passes) {
+  Counts counts;
+  std::map<double, std::pair<double, double>> certain;
+  for (const auto& [path, share] : over) {
+    const auto lost = static_cast<double>(paths[path].lost), kept = static_cast<double>(paths[path].kept);
+    if (share < 1) {
+      counts.emplace_back(lost, kept, passes[path], share);
+    } else {
+      certain[passes[path]].first += lost;
+      certain[passes[path]].second += kept;
+    }
+  }
+  for (const auto& [alike, sums] : certain) counts.emplace_back(sums.first, sums.second, alike, 1);
+  return counts;
+}
+
 // The loss of most evidence, and this evidence. Where routes are not known, there may be several maxima.
-std::pair<double, double> most_likely(std::span<const PathCount> paths, const Over& over,
-                                      const std::vector<double>& passes) {
+std::pair<double, double> most_likely(const Counts& counts) {
   constexpr double kPart = 0.618033988749895;
   double best = 0, q = 0;
   for (double at = kLeastLoss; at < kMostLoss; at *= kStep) {
-    const double evidence = evidence_of(paths, over, passes, at);
+    const double evidence = evidence_of(counts, at);
     if (evidence > best) std::tie(best, q) = std::pair(evidence, at);
   }
   if (q == 0) return {0, 0};
   double low = q / kStep, high = std::min(q * kStep, kMostLoss);
   for (int step = 0; step < kRefinements; ++step) {
     const double a = high - kPart * (high - low), b = low + kPart * (high - low);
-    if (evidence_of(paths, over, passes, a) > evidence_of(paths, over, passes, b)) {
+    if (evidence_of(counts, a) > evidence_of(counts, b)) {
       high = b;
     } else {
       low = a;
     }
   }
   q = (low + high) / 2;
-  return {evidence_of(paths, over, passes, q), q};
+  return {evidence_of(counts, q), q};
 }
 
 double share_of(const PathCount& path, size_t link) {
@@ -99,7 +116,8 @@ std::vector<BadLink> bad_links(std::span<const PathCount> paths, size_t links, d
   std::vector<BadLink> bad;
   while (bad.size() < most) {
     std::vector<std::pair<double, double>> likely(links);  // evidence, loss
-    for (size_t link = 0; link < links; ++link) likely[link] = most_likely(paths, over[link], passes);
+    for (size_t link = 0; link < links; ++link)
+      likely[link] = most_likely(counts_of(paths, over[link], passes));
     const auto best = std::max_element(likely.begin(), likely.end());
     if (best == likely.end() || best->first < kBlame) break;
     BadLink found{.links = {}, .loss = best->second, .evidence = best->first};
@@ -107,7 +125,9 @@ std::vector<BadLink> bad_links(std::span<const PathCount> paths, size_t links, d
       if (likely[link].first >= best->first - kLead) found.links.push_back(link);
     for (const auto& [path, share] : over[static_cast<size_t>(best - likely.begin())]) {
       // With the probability, after the counts, that the path is over the link.
-      const double evidence = evidence_of_path(paths[path], passes[path], found.loss);
+      const double evidence =
+          evidence_of_path(static_cast<double>(paths[path].lost), static_cast<double>(paths[path].kept),
+                           passes[path], found.loss);
       const double is_over = share >= 1 ? 1 : std::exp(std::log(share) + evidence - mixed(evidence, share));
       passes[path] *= 1 - is_over * found.loss;
     }
