@@ -358,9 +358,14 @@ std::optional<double> Pace::next(const std::function<int64_t(uint64_t)>& submitt
   }
   ++number_;
   if (!tells || ratio <= 0) return factor_;
-  const double level = follows_level_ || recorded_ns_ == 0 ? 1 : took_ns_ / recorded_ns_;
-  recorded_ns_ += stretch.front().computed_ns;
-  took_ns_ += ratio * stretch.front().computed_ns;
+  double level = 1;
+  if (!follows_level_ && !ratios_.empty()) {
+    // The median: one stretch, such as the first with its allocations, may be long by far.
+    const auto middle = ratios_.begin() + static_cast<std::ptrdiff_t>(ratios_.size() / 2);
+    std::nth_element(ratios_.begin(), middle, ratios_.end());
+    level = *middle;
+  }
+  ratios_.push_back(ratio);
   factor_ = std::clamp(1 + share_ * (ratio / level - 1), 1 / kMost, kMost);
   return factor_;
 }

@@ -121,8 +121,8 @@ class Pace {
   double covers_ = 0;
   std::vector<std::vector<Since>> stretches_;  // [operation]; empty: it cannot be told
   uint64_t number_ = 0;
-  double factor_ = 1;                     // of the last one
-  double recorded_ns_ = 0, took_ns_ = 0;  // in all stretches until there
+  double factor_ = 1;           // of the last one
+  std::vector<double> ratios_;  // of all stretches until there
 };
 
 // The record of a rank as of a job of `world_size` ranks: each rank has as many elements as before. kUnsupported: ranks have

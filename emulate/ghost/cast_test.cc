@@ -292,6 +292,9 @@ TEST_F(PaceTest, FollowsChangesAloneWhereThatIsAskedFor) {
   EXPECT_EQ(factor(3, 1, false), 2) << "it is not known yet that this is all the time";
   EXPECT_EQ(factor(4, 1, false), 1);
   EXPECT_EQ(factor(5, 1, false), 1.5);
+  step_.threads[0][1].value = 10 * kMs;  // The second stretch of each step was long in the record.
+  submitted_ms_ = {2, 4, 6, 8, 10, 12};
+  EXPECT_EQ(factor(5, 1, false), 1) << "it does not decide what is usual";
 }
 
 TEST_F(PaceTest, CoversWhatCanBeTold) {
