@@ -15,16 +15,16 @@ import check_main
 CEILINGS = {
     "lines of README.md": 84,
     "pages of Markdown": 22,
-    "words in Markdown": 60_000,
+    "words in Markdown": 60_400,
     "phrases to avoid, per 1000 words of Markdown": 1.0,
-    "named types in production": 851,
+    "named types in production": 863,
 }
 PAGE_LINES = 250
 # Longer: the protocol; commands, settings and methods that are looked up; the tutorial with all that it prints; tables that programs write.
 LONG_PAGES = {
     "docs/command.md": 252,
     "docs/pytorch.md": 374,
-    "docs/results.md": 410,
+    "docs/results.md": 436,
     "docs/tutorial.md": 554,
     "wire/PROTOCOL.md": 401,
 }
