@@ -32,6 +32,7 @@ using std::chrono::seconds;
 constexpr seconds kGrace{30}, kGhostGrace{5};
 constexpr milliseconds kLook{50};
 constexpr seconds kProgressInterval{2};
+constexpr uint64_t kLeastStepsOnOneMachine = 30;
 
 Status invalid(const std::string& message) {
   return {ErrorCode::kInvalidArgument, message};
@@ -129,8 +130,11 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
   folder_ = name;
   plan_.token = random_hex();
   const auto leader_groups = cast->groups(0, plan_.job);
+  // Of few steps, what happened on their machine when they were recorded correlates ranks.
+  const bool correlation_tells = !ghost::of_one_machine(*records) || steps_ >= kLeastStepsOnOneMachine;
   const bool follows =
-      leader_groups.ok() && correlation_ > ghost::kMuchCorrelated && plan_.real > 0 && plan_.dilate == 1 &&
+      leader_groups.ok() && correlation_ > ghost::kMuchCorrelated && plan_.real > 0 && correlation_tells &&
+      plan_.dilate == 1 &&
       ghost::Pace(*steps, leader_groups->front().id, 1, true).covers() > ghost::Pace::kLeastCovered;
   if (follows) {
     plan_.times_path = folder_ + "/times";
