@@ -143,6 +143,7 @@ TEST(LinkWatch, CountersThatWrapNameNobody) {
   std::array<MemberTotals, 3> totals;
   for (MemberTotals& member : totals) {
     member.kept = {kMost - 50'000, kMost - 50'000};
+    member.lost = {5, 5};
     member.contributions = member.late_us = member.receive_calls = member.packets_received = kMost - 5000;
     member.begin = {kMost - 50, kMost - 50, kMost - 50, kMost - 50, kMost - 50};
   }
