@@ -336,8 +336,7 @@ error that names the variable and both values. The table in `src/options/setting
 TEST(Settings, WhatMembersCompareHasTheValuesOfTheOptions) {
   CommunicatorOptions options;
   options.predict_scales = false;
-  EXPECT_THAT(joined_options(options),
-              Contains(std::pair<std::string, std::string>("predict_scales", "0")));
+  EXPECT_THAT(joined_options(options), Contains(std::pair<std::string, std::string>("predict_scales", "0")));
 }
 
 // NETSUM_WRITE_OPTIONS_PAGE=1 writes it.
