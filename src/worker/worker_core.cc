@@ -294,7 +294,7 @@ void WorkerCore::take_update() {
   const auto of_ranks = measured.subspan(of_stripes.size() + lost.size());
   const auto ns = of_ranks.first(static_cast<size_t>(options_.world_size));
   // One change at a time, or none is judged by its own effect.
-  if (take_losses(lost, ns) || take_links(of_stripes, ns, of_ranks.subspan(ns.size())) ||
+  if (take_losses(of_stripes, lost, ns) || take_links(of_stripes, ns, of_ranks.subspan(ns.size())) ||
       balancer_->take(of_stripes)) {
     chunk_map_ = std::make_shared<ChunkMap>(weights());
     share_changes_.add();
@@ -342,14 +342,17 @@ std::vector<int32_t> WorkerCore::measured() const {
   return measured;
 }
 
-bool WorkerCore::take_losses(std::span<const int32_t> lost, std::span<const int32_t> ns) {
+bool WorkerCore::take_losses(std::span<const int32_t> of_stripes, std::span<const int32_t> lost,
+                             std::span<const int32_t> ns) {
   const size_t length = chunk_map_->period().size();
-  std::vector<int64_t> of_stripes(lost.begin(), lost.end()), sent;
+  // What seems lost at a stripe that is too slow may stand in its queue.
+  std::vector<int64_t> losses(lost.size()), sent;
+  if (!balancer_->is_clear(of_stripes)) losses.assign(lost.begin(), lost.end());
   for (size_t i = 0; i < group_.stripes(); ++i) {
     const uint64_t chunks = pending_update_->chunks * chunk_map_->count(0, length, i) / length;
     sent.push_back(static_cast<int64_t>(chunks) * options_.world_size);
   }
-  return losses_->take(of_stripes, sent, *std::min_element(ns.begin(), ns.end()));
+  return losses_->take(losses, sent, *std::min_element(ns.begin(), ns.end()));
 }
 
 bool WorkerCore::take_links(std::span<const int32_t> of_stripes, std::span<const int32_t> ns,

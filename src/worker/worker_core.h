@@ -179,7 +179,8 @@ class WorkerCore {
   void take_update();
   void begin_period();
   std::vector<int32_t> measured() const;
-  bool take_losses(std::span<const int32_t> lost, std::span<const int32_t> ns);
+  bool take_losses(std::span<const int32_t> of_stripes, std::span<const int32_t> lost,
+                   std::span<const int32_t> ns);
   bool take_links(std::span<const int32_t> of_stripes, std::span<const int32_t> ns,
                   std::span<const int32_t> last);
   std::vector<uint32_t> weights() const;
