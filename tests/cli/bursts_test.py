@@ -311,7 +311,8 @@ class RackBurstsTest(RackCommandTest):
         most = {}
         for flags in ((), ("--pace", "5mbit")):
             capture = self.start(
-                *("bursts", "--rack", self.name, "--for", "60s", "--rate", "5mbit", "--json"), environment=self.environment
+                *("bursts", "--rack", self.name, "--for", "60s", "--rate", "5mbit", "--json"),
+                environment=self.environment,
             )
             capture.wait_for("capturing")
             assert self.sum_over(2, "--bytes", "256Ki", "--iterations", 2, *flags)["verified"]
