@@ -35,8 +35,6 @@ class ShareBalancer {
 
   // The sums of all ranks' measurements. Returns true if the weights have changed.
   bool take(std::span<const int32_t> sums);
-  // Whether they show that shares are too large or too small.
-  bool is_clear(std::span<const int32_t> sums) const;
 
   std::span<const uint32_t> weights() const { return weights_; }
   // What was seen last is not certain yet, or was followed: the next period can be short.
@@ -52,7 +50,7 @@ class ShareBalancer {
   };
   static constexpr uint32_t kWhole = 256, kFirstStep = 16, kLargestStep = 96, kSmallestStep = 4;
 
-  std::vector<int> directions(std::span<const int32_t> sums) const;
+  std::vector<int> directions(std::span<const int32_t> held, int32_t ranks) const;
   bool move(const std::vector<int>& directions);
   void normalize();
 

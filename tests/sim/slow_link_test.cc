@@ -1,5 +1,4 @@
-// Ranks that sum in embedded shards or at two aggregators, while links become slow or lossy, and good again: how long operations
-// take, and that shares follow.
+// Ranks that sum in embedded shards, while links become slow and fast again: how long operations take, and that shares follow.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,13 +29,9 @@ struct Change {
   int rank = 0;
   double fraction = 1;
   int64_t after_us = 0;
-  double loss = 0;   // of its packets, in both directions, from then on
-  int only_to = -1;  // of those to and from this aggregator; -1: of all
 };
 
 struct Training {
-  int aggregators = 0;  // 0: embedded shards
-  double aggregator_rate = kLink;
   int operations = 0;
   // Instead of shards: so many hierarchies of two racks each, whose aggregators have links of the rate kLink. Changes are of the
   // links of the first one's second rack.
@@ -66,7 +61,6 @@ class Trainer final : public Program {
     const Training* training = nullptr;
     std::vector<int64_t> begun_us, ended_us;  // by operation, of the last rank
     std::vector<std::vector<double>> shares;
-    std::vector<Change> now = std::vector<Change>(kRanks);  // by rank: the last change
     bool wrong = false;
   };
 
@@ -86,7 +80,6 @@ class Trainer final : public Program {
       if (rank_ != 0 || change.operation != static_cast<int>(begun_)) continue;
       job_->simulation->at(now_us + change.after_us, [job = job_, change] {
         const int trees = job->training->trees;
-        job->now[static_cast<size_t>(change.rank)] = change;
         job->simulation->network().set_rate(trees > 0 ? Simulation::aggregator_address(2 * trees)
                                                       : Simulation::worker_address(0, change.rank),
                                             kLink * change.fraction);
@@ -144,34 +137,15 @@ class Trainer final : public Program {
   Rng rng_;
 };
 
-// Between a rank with its shard, or an aggregator, and another.
-bool is_lost(const Training& training, const std::vector<Change>& changes, const Address& from,
-             const Address& to, Rng* rng) {
-  for (int rank = 0; rank < kRanks; ++rank) {
-    const Change& change = changes[static_cast<size_t>(rank)];
-    if (change.loss == 0) continue;
-    const auto is_here = [&](const Address& one) {
-      return one == Simulation::worker_address(0, rank) ||
-             (training.aggregators == 0 && one == Simulation::aggregator_address(rank));
-    };
-    const bool passes = change.only_to < 0 || from == Simulation::aggregator_address(change.only_to) ||
-                        to == Simulation::aggregator_address(change.only_to);
-    if (is_here(from) != is_here(to) && passes && rng->chance(change.loss)) return true;
-  }
-  return false;
-}
-
 Result run(const Training& training) {
   Scenario scenario = quiet_scenario(kRanks, DataType::kInt32, 1, 0);
   scenario.seed = training.seed;
   scenario.payload_bytes = kPayload;
   scenario.jobs[0].data_slots = 256;
   scenario.jobs[0].scale_slots = 32;
-  const int stripes = training.aggregators == 0 ? kRanks : training.aggregators;
-  scenario.aggregators = stripes;
-  scenario.shards = training.aggregators == 0 ? kRanks : 0;
-  scenario.stripe_weights.assign(static_cast<size_t>(stripes), 1);
-  scenario.balance_period = 4 * kElements * sizeof(int32_t) / kPayload / static_cast<size_t>(stripes);
+  scenario.aggregators = scenario.shards = kRanks;
+  scenario.stripe_weights.assign(kRanks, 1);
+  scenario.balance_period = 4 * kElements * sizeof(int32_t) / kPayload / kRanks;
   for (LinkOptions* link :
        {&scenario.worker_up, &scenario.worker_down, &scenario.aggregator_up, &scenario.aggregator_down}) {
     *link = {.delay_us = 10, .jitter_us = 5, .bytes_per_us = kLink};
@@ -184,7 +158,6 @@ Result run(const Training& training) {
     scenario.stripe_weights.assign(static_cast<size_t>(training.trees), 1);
     scenario.worker_up.bytes_per_us = scenario.worker_down.bytes_per_us = 100 * kLink;
   }
-  scenario.aggregator_up.bytes_per_us = scenario.aggregator_down.bytes_per_us = training.aggregator_rate;
   Simulation simulation(scenario);
   Trainer::Job job{.simulation = &simulation, .training = &training};
   job.begun_us.resize(static_cast<size_t>(training.operations));
@@ -195,10 +168,6 @@ Result run(const Training& training) {
     trainers.push_back(std::make_unique<Trainer>(&job, rank));
     simulation.set_program(0, rank, trainers.back().get());
   }
-  Rng losses(training.seed + 1000);
-  simulation.set_filter([&](const Address& from, const OutPacket& packet) {
-    return !is_lost(training, job.now, from, packet.to, &losses);
-  });
   Result result;
   result.problem = simulation.run().first_problem();
   if (job.wrong) result.problem += "; a sum is wrong";
@@ -358,78 +327,6 @@ TEST(SlowLink, EqualRanksAndAStragglerKeepTheirShares) {
       EXPECT_EQ(result.problem, "");
       EXPECT_EQ(result.changes, 0u);
     }
-  }
-}
-
-// Of the operations from `first` on.
-double share_of(const Result& result, size_t stripe, int first, int count) {
-  double sum = 0;
-  for (int i = first; i < first + count; ++i) sum += result.shares[static_cast<size_t>(i)][stripe];
-  return sum / count;
-}
-
-TEST(LossyLink, SharesLeaveItAndComeBackAfterRepair) {
-  for (const uint64_t seed : seeds()) {
-    for (const double loss : {0.05}) {
-      SCOPED_TRACE(std::to_string(loss) + replay(seed));
-      const Training training{.operations = kBefore + 56,
-                              .changes = {{.operation = kBefore, .rank = 3, .loss = loss},
-                                          {.operation = kBefore + 24, .rank = 3}},
-                              .seed = seed};
-      const Result result = run(training);
-      EXPECT_EQ(result.problem, "");
-      EXPECT_LT(share_of(result, 3, kBefore + 16, 4), 0.01);
-      EXPECT_NEAR(result.shares.back()[3], 1.0 / kRanks, 0.01);
-      for (size_t rank = 0; rank < kRanks; ++rank) {
-        if (rank == 3) continue;
-        EXPECT_GT(share_of(result, rank, 0, training.operations), 0.1) << "rank " << rank;
-      }
-      // Those that wait for a repair are fewer.
-      if (loss == 0.05) {
-        EXPECT_LT(mean(result.took_us, kBefore + 14, kJudged), mean(result.took_us, kBefore, kJudged));
-      }
-      EXPECT_LT(mean(result.took_us, training.operations - kJudged, kJudged),
-                1.05 * mean(result.took_us, 1, kBefore - 1));
-    }
-  }
-}
-
-TEST(LossyLink, SharesDoNotFollowALinkThatFlaps) {
-  const int operations = soak() ? 200 : 80;
-  for (const uint64_t seed : seeds()) {
-    SCOPED_TRACE(replay(seed));
-    Training training{.operations = kBefore + operations, .seed = seed};
-    for (int n = 0; n < operations; n += 6)
-      training.changes.push_back({.operation = kBefore + n, .rank = 3, .loss = n / 6 % 2 == 0 ? 0.02 : 0});
-    const Result result = run(training);
-    EXPECT_EQ(result.problem, "");
-    int late_changes = 0;  // in the second half
-    for (size_t n = kBefore + static_cast<size_t>(operations) / 2; n < result.shares.size(); ++n)
-      late_changes += result.shares[n][3] != result.shares[n - 1][3] ? 1 : 0;
-    EXPECT_GT(result.changes, 0u);
-    EXPECT_LE(result.changes, soak() ? 24u : 16u);
-    EXPECT_LE(late_changes, soak() ? 8 : 4);
-  }
-}
-
-TEST(LossyLink, SharesLeaveAnAggregatorOnlyIfTheOtherIsNotSlower) {
-  for (const uint64_t seed : seeds()) {
-    SCOPED_TRACE(replay(seed));
-    Training training{.aggregators = 2,
-                      .aggregator_rate = kLink * kRanks,
-                      .operations = kBefore + 48,
-                      .changes = {{.operation = kBefore, .rank = 3, .loss = 0.02, .only_to = 0}},
-                      .seed = seed};
-    const Result in_switches = run(training);
-    EXPECT_EQ(in_switches.problem, "");
-    EXPECT_NEAR(in_switches.shares[kBefore][0], 0.5, 0.1);
-    EXPECT_LT(share_of(in_switches, 0, kBefore + 38, kJudged), 0.01);
-    // The links of both are full.
-    training.aggregator_rate = kLink;
-    const Result on_hosts = run(training);
-    EXPECT_EQ(on_hosts.problem, "");
-    EXPECT_NEAR(on_hosts.shares.back()[0], 0.5, 0.1);
-    EXPECT_LT(mean(on_hosts.took_us, kBefore + 42, kJudged), 1.1 * mean(on_hosts.took_us, 1, kBefore - 1));
   }
 }
 

@@ -248,7 +248,6 @@ bool ReliableSlots::on_status(int64_t now_us, const netsum_fields& fields, const
     stream.reorder_packets = std::max(stream.reorder_packets / 2, kMinReorderPackets);
   change_state(fields.slot, SlotEvent::kAgain);
   if (lost) {
-    counters_.losses.add();
     lost_since_tick_ = true;
     lost_at_us_ = now_us;
   }

@@ -23,9 +23,8 @@ struct StripeCounters {
   Counter results;  // that were awaited: only these prove that the aggregator is alive
   Counter retransmissions;
   Counter probes;
-  Counter losses;       // of a contribution or its result, by what the aggregator has answered to a PROBE
-  Counter share;        // of the chunks, in parts of kWholeShare
-  Counter zero_chunks;  // that all ranks agreed are zero: no data was sent for them
+  Counter share;                // of the chunks, in parts of kWholeShare
+  Counter zero_chunks;          // that all ranks agreed are zero: no data was sent for them
   Counter scales_predicted;     // chunks whose data was sent before their scales were agreed on
   Counter scales_mispredicted;  // predicted chunks that were sent again
   Counter sums_verified;        // results with a right tag
