@@ -38,7 +38,8 @@ Status check(const plan::RelayPlan& plan, const std::string& file, const Communi
   const std::string of = "aggregators: the plan '" + printable(file) + "' is for ";
   if (plan.ranks != options.world_size)
     return invalid(of + std::to_string(plan.ranks) + " ranks, and job '" + options.job + "' has " +
-                   std::to_string(options.world_size));
+                   std::to_string(options.world_size) +
+                   ": set NETSUM_AGGREGATOR to nothing, or to aggregators, before other groups are made");
   if (!options.job.starts_with(plan.job))
     return invalid(of + "job '" + plan.job + "', and this one is '" + options.job + "'");
   if (options.packet_io != PacketIoKind::kUdp)
@@ -79,7 +80,10 @@ Result<std::unique_ptr<Relays>> Relays::start(CommunicatorOptions* options) {
       if (!started.ok())
         return Status(started.status().code(),
                       "aggregators: the plan '" + printable(file) + "' has an aggregator at " + one.address +
-                          " inside rank " + std::to_string(one.rank) + ": " + started.status().message());
+                          " inside rank " + std::to_string(one.rank) + ": " + started.status().message() +
+                          (started.status().code() == ErrorCode::kAddressInUse
+                               ? " (a plan is for one communicator at a time)"
+                               : ""));
       relays->aggregators_.push_back(std::move(started).value());
     }
   }

@@ -101,7 +101,8 @@ class Reader {
     RelayTree::Aggregator one;
     if (words.size() < 2 || !is_address(words[1])) return "'sum' has an address, host:port";
     one.address = words[1];
-    if (find(tree, one.address) != kNobody) return one.address + " is in this tree twice";
+    for (const RelayTree& each : plan_.trees)
+      if (find(each, one.address) != kNobody) return one.address + " has a 'sum' already";
     for (size_t i = 2; i < words.size(); i += 2) {
       const bool is_pair = i + 1 < words.size();
       if (is_pair && words[i] == "rank" && one.rank < 0) {
@@ -173,7 +174,10 @@ Result<RelayPlan> parse_relay_plan(const std::string& text, const std::string& f
 }
 
 std::string to_text(const RelayPlan& plan) {
-  std::string text = "network " + plan.network + "\n";
+  std::string network = plan.network;
+  std::replace_if(
+      network.begin(), network.end(), [](char c) { return c == '#' || c == ' '; }, '_');
+  std::string text = "network " + network + "\n";
   if (!plan.job.empty()) text += "job " + plan.job + "\n";
   text += "ranks " + std::to_string(plan.ranks) + "\n";
   for (const RelayTree& tree : plan.trees) {

@@ -47,6 +47,8 @@ TEST(RelayPlanTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(other.name(), plan->name());
   other.trees[1].rate_bps = 1001;
   EXPECT_NE(other.name(), plan->name());
+  other.network = "#a b.yaml";  // a file's name may be anything
+  EXPECT_EQ(parse_relay_plan(to_text(other), "file")->network, "_a_b.yaml");
 }
 
 TEST(RelayPlanTest, AnErrorNamesTheLine) {
@@ -68,7 +70,7 @@ TEST(RelayPlanTest, AnErrorNamesTheLine) {
   EXPECT_EQ(why_not(tree + "sum a:1 rank 2"), "file:4: there is no rank '2'");
   EXPECT_EQ(why_not(tree + "sum a:1 below a:1"), "file:4: 'a:1' is not in this tree, or comes later");
   EXPECT_THAT(why_not(sum + "sum b:1 rank 1"), StartsWith("file:5: 'below' is missing"));
-  EXPECT_EQ(why_not(sum + "sum a:1 below a:1"), "file:5: a:1 is in this tree twice");
+  EXPECT_EQ(why_not(sum + "sum a:1 below a:1"), "file:5: a:1 has a 'sum' already");
   EXPECT_THAT(why_not(tree + "sum a:1 top"), StartsWith("file:4: after its address"));
   EXPECT_EQ(why_not(sum + "join b:1 0"), "file:5: 'b:1' does not sum in this tree");
   EXPECT_EQ(why_not(sum + "join a:1"), "file:5: 'join' has an address, and ranks");
@@ -77,6 +79,7 @@ TEST(RelayPlanTest, AnErrorNamesTheLine) {
   EXPECT_EQ(why_not(sum + "join a:1 0"), "file:5: rank 1 joins nowhere in the tree that ends here");
   EXPECT_EQ(why_not(sum + "join a:1 0\ntree 1000"),
             "file:6: rank 1 joins nowhere in the tree that ends here");
+  EXPECT_EQ(why_not(sum + "join a:1 0 1\ntree 1000\nsum a:1"), "file:7: a:1 has a 'sum' already");
   EXPECT_THAT(why_not(std::string(kMostRelayPlanBytes + 1, '#')), StartsWith("file:1: a plan has at most"));
 }
 

@@ -137,6 +137,9 @@ class BurstsTest(CommandTest):
         # A burst of 96 kB in a bin of a millisecond, and an event only where the rate changes.
         rates = [(one["ts"], one["args"]["Mbit/s"]) for one in counts]
         assert rates == [(7000, 768), (8000, 0), (17000, 768), (18000, 0)]
+        self.report(tmp_path, packets, "--bin-us", "1000", "--perfetto", str(trace))
+        again = json.loads(trace.read_text())["traceEvents"]
+        assert [one["pid"] for one in again if one["ph"] == "C"] == [name["pid"]] * 4 + [name["pid"] + 1] * 4
         alone = tmp_path / "new.json"
         self.report(tmp_path, packets, "--perfetto", str(alone))
         assert {one["ph"] for one in json.loads(alone.read_text())["traceEvents"]} == {"M", "C"}

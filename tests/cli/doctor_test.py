@@ -134,6 +134,11 @@ class DoctorTest(CommandTest):
         # Slower than --timeout allows.
         self.doctor("--aggregator", address, "--pace", "1mbit", "--timeout", "500ms", status=1)
 
+        for flags in (("--aggregator", address, "--faults"), ()):
+            refused = self.run_command("doctor", "--pace", "1mbit", *flags)
+            assert refused.status == 2
+            refused.wait_for("--pace: give --aggregator")
+
     def test_sums_that_nobody_makes(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

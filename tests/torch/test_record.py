@@ -240,9 +240,12 @@ def test_scales_of_sums(tmp_path):
         dist.all_reduce(torch.ones(5, dtype=torch.int32))
         dist.all_reduce(torch.ones(5), op=dist.ReduceOp.MAX)
 
+    of_earlier = tmp_path / "job.0.values"
+    of_earlier.touch()
     for _, [step] in recorded(tmp_path, on_rank, scales=True):
         # 4 to 8, nothing, 0.5 to 1.
         assert [one.get("scales") for one in step["operations"]] == ["81007e"] * 3 + [None] * 2
+    assert not of_earlier.exists()
 
 
 def test_from_init_to_exit(tmp_path):

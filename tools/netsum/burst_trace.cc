@@ -16,7 +16,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostBinsShown = 20'000;  // of a stream: Perfetto reads some millions of events
-constexpr int kProcess = 1'000'000;         // behind the ranks, whose numbers are those of their processes
 
 // The trace of `path`, or an empty one if there is no such file.
 Json read_trace(const std::string& path) {
@@ -30,8 +29,17 @@ Json read_trace(const std::string& path) {
   return trace;
 }
 
+// Behind the ranks, whose numbers are those of their processes, and behind the files that were added before.
+int64_t next_process(const Json& events) {
+  int64_t process = 1'000'000;
+  for (const Json& event : events)
+    if (event.is_object() && event.contains("pid") && event["pid"].is_number_integer())
+      process = std::max(process, std::min<int64_t>(event["pid"].get<int64_t>(), INT32_MAX) + 1);
+  return process;
+}
+
 // An event where the rate changes.
-void add_track(const BurstReport& report, const BurstReport::Stream& stream, Json* events) {
+void add_track(const BurstReport& report, const BurstReport::Stream& stream, int64_t process, Json* events) {
   const bursts::Log log = stream.of.log;
   const int64_t width = std::max(report.options.bin_ns, stream.span_ns / kMostBinsShown + 1);
   std::vector<uint64_t> bins = bursts::bins_of(log, width, log.front().at_ns).value();
@@ -46,7 +54,7 @@ void add_track(const BurstReport& report, const BurstReport::Stream& stream, Jso
     events->push_back({{"name", stream_name(stream)},
                        {"ph", "C"},
                        {"ts", at_us},
-                       {"pid", kProcess},
+                       {"pid", process},
                        {"args", {{"Mbit/s", mbit_s}}}});
   }
 }
@@ -56,11 +64,12 @@ void add_track(const BurstReport& report, const BurstReport::Stream& stream, Jso
 int write_tracks(const BurstReport& report, const std::string& path) {
   Json trace = read_trace(path);
   Json& events = trace["traceEvents"];
+  const int64_t process = next_process(events);
   events.push_back({{"name", "process_name"},
                     {"ph", "M"},
-                    {"pid", kProcess},
+                    {"pid", process},
                     {"args", {{"name", "packets of " + report.file}}}});
-  for (const BurstReport::Stream& stream : report.streams) add_track(report, stream, &events);
+  for (const BurstReport::Stream& stream : report.streams) add_track(report, stream, process, &events);
   return write_file(path, trace.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
 }
 

@@ -135,7 +135,9 @@ class BurstsCommand : public Subcommand {
 
   int look() {
     if (aggregators_.empty())
-      throw UsageError("--live: --aggregator host:port is needed, or the variable NETSUM_AGGREGATOR");
+      throw UsageError(
+          "--live: --aggregator host:port is needed, or the variable NETSUM_AGGREGATOR; of a plan, the "
+          "address of a line 'sum'");
     const std::string token = token_.load();
     const TlsOptions tls = tls_.load();
     std::string text;

@@ -258,8 +258,13 @@ int DoctorCommand::run() {
   check_.aggregator_token = token_.load();
   check_.tls = tls_.load();
   check_.pace_bps = static_cast<double>(pace_bps_);
+  if (pace_bps_ > 0 && (faults_ || aggregators_.empty()))
+    throw UsageError(
+        "--pace: give --aggregator host:port, or the variable NETSUM_AGGREGATOR, without --faults");
   if (faults_ && aggregators_.empty())
-    throw UsageError("--faults: --aggregator host:port is needed, or the variable NETSUM_AGGREGATOR");
+    throw UsageError(
+        "--faults: --aggregator host:port is needed, or the variable NETSUM_AGGREGATOR; of a plan, the "
+        "address of a line 'sum'");
   std::vector<Finding> findings;
   if (!faults_) findings = check_machine();
   if (devices_)

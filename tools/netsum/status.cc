@@ -101,7 +101,9 @@ void StatusCommand::show(const Json& reports) const {
 
 int StatusCommand::run() {
   if (aggregators_.empty()) {
-    throw UsageError("--aggregator host:port is needed, or the variable NETSUM_AGGREGATOR");
+    throw UsageError(
+        "--aggregator host:port is needed, or the variable NETSUM_AGGREGATOR; of a plan, the address of a "
+        "line 'sum'");
   }
   token_text_ = token_.load();
   tls_options_ = tls_.load();

@@ -542,8 +542,9 @@ Status stop_recording(program::Header header, const std::string& path, bool with
     const Status status = end_at_once(made);
     if (!status.ok()) return status;
   }
+  const std::string values_path = path.substr(0, path.rfind('.')) + ".values";
+  std::remove(values_path.c_str());  // of an earlier record
   if (has_values) {
-    const std::string values_path = path.substr(0, path.rfind('.')) + ".values";
     const std::vector<std::vector<uint8_t>> values = conversion.take_values();
     const Status status =
         write_file(values_path, [&](std::ostream& out) { return program::write_values(out, values); });
