@@ -591,7 +591,7 @@ IN_ORDER = [
         ghosts.ghosts,
         axes(workers=8, steps=10, checks=7, rate="100mbit", real=["train"], model=["ddp", "fsdp"]),
         place=("workers",),
-        minutes=8,
+        minutes=11,
         help={
             "steps": "of each job",
             "checks": "rounds: a job with ghosts between two of real ranks",
