@@ -11,7 +11,6 @@
 #ifndef NETSUM_SRC_WORKER_SHARE_BALANCER_H_
 #define NETSUM_SRC_WORKER_SHARE_BALANCER_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -37,10 +36,6 @@ class ShareBalancer {
   bool take(std::span<const int32_t> sums);
 
   std::span<const uint32_t> weights() const { return weights_; }
-  // What was seen last is not certain yet, or was followed: the next period can be short.
-  bool tries() const {
-    return std::any_of(steps_.begin(), steps_.end(), [](const Step& step) { return step.seen != 0; });
-  }
 
  private:
   struct Step {

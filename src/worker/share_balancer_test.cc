@@ -90,21 +90,6 @@ TEST(ShareBalancer, ABalancedJobKeepsItsWeights) {
   EXPECT_EQ(shares(balancer), before);
 }
 
-// Of two stripes with links of their own, the slow one is never held back, and the other one less, the nearer they are.
-TEST(ShareBalancer, ALargeDifferenceIsClearToo) {
-  const std::vector<uint32_t> weights = {1, 1};
-  for (const auto& [held, changes] : {std::pair(std::vector<int32_t>{0, 350, 1}, true),
-                                      {{50, 350, 1}, true},
-                                      {{0, 349, 1}, false},
-                                      {{51, 350, 1}, false}}) {
-    ShareBalancer balancer(weights);
-    EXPECT_FALSE(balancer.take(held));
-    EXPECT_EQ(balancer.tries(), changes);
-    EXPECT_EQ(balancer.take(held), changes);
-    EXPECT_EQ(shares(balancer)[0] < 0.5, changes);
-  }
-}
-
 TEST(ShareBalancer, WrongSharesConverge) {
   struct Case {
     std::vector<double> cost;

@@ -234,8 +234,8 @@ void WorkerCore::start(uint64_t id, OperationSpec spec) {
   if (options_.summands > options_.world_size && !spec.joint.summed) encoding.floats = FloatSums::kNo;
   enqueue(id, std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, encoding));
   ++period_.operations;
-  const bool tries = (links_.has_value() && links_->tries()) || (balancer_.has_value() && balancer_->tries());
-  const uint64_t operations = tries ? kShortPeriodOperations : kPeriodOperations;
+  const uint64_t operations =
+      links_.has_value() && links_->tries() ? kShortPeriodOperations : kPeriodOperations;
   // The operation that begins is not measured: it may be the only long one.
   const uint64_t chunks = links_.has_value() ? period_.chunks_before : period_.chunks;
   const bool long_enough =
