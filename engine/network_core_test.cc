@@ -32,13 +32,17 @@ class SilentIo : public PacketIo {
   PacketIoCounters counters_;
 };
 
-TEST(NetworkCoreTest, AVirtualClockDrivesACoreToItsDeadline) {
-  std::vector<uint32_t> sent;
+WorkerOptions of_two_ranks() {
   WorkerOptions options;
   options.world_size = 2;
   options.stripes.resize(1);
   options.stripes[0].address = Address::parse("127.0.0.1:5152").value();
-  NetworkCore network(std::make_unique<SilentIo>(&sent), options);
+  return options;
+}
+
+TEST(NetworkCoreTest, AVirtualClockDrivesACoreToItsDeadline) {
+  std::vector<uint32_t> sent;
+  NetworkCore network(std::make_unique<SilentIo>(&sent), of_two_ranks());
   EngineCore& core = network;
 
   constexpr int64_t kDeadlineUs = 5'000'000;
@@ -83,11 +87,7 @@ class OneByOneIo final : public SilentIo {
 
 TEST(NetworkCoreTest, WherePacketsComeOneByOneItWaitsForTheNext) {
   std::vector<uint32_t> sent;
-  WorkerOptions options;
-  options.world_size = 2;
-  options.stripes.resize(1);
-  options.stripes[0].address = Address::parse("127.0.0.1:5152").value();
-  NetworkCore core(std::make_unique<OneByOneIo>(&sent), options);
+  NetworkCore core(std::make_unique<OneByOneIo>(&sent), of_two_ranks());
   int looks = 0, packets = 0;
   for (int64_t now_us = 0; now_us < 800; ++now_us) {
     core.poll();

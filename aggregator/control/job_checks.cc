@@ -22,12 +22,11 @@ Status invalid(std::string message) {
 }  // namespace
 
 Status JobTable::check_aggregator_token(const std::string& presented) const {
-  const std::string own = without_plan(options_.token), given = without_plan(presented);
-  if (own.empty() || equal_in_constant_time(own, given)) return check_plans(options_.token, presented);
+  if (opens(options_.token, presented)) return check_plans(options_.token, presented);
   if (members_bring_shards_)
     return {ErrorCode::kPermissionDenied,
             "wrong token of the job, or none: set the same token on all ranks (CommunicatorOptions::token)"};
-  if (given.empty())
+  if (without_plan(presented).empty())
     return {
         ErrorCode::kPermissionDenied,
         "this aggregator requires a token, but none was given: set aggregator_token to the token that the "

@@ -95,9 +95,7 @@ Result<std::shared_ptr<ParentRelay::Reservation>> ParentRelay::reserve(const Job
 }
 
 Status ParentRelay::check_aggregator_token(const std::string& presented) {
-  const std::string own = without_plan(options_.token);
-  if (own.empty() || equal_in_constant_time(own, without_plan(presented)))
-    return check_plans(options_.token, presented);
+  if (opens(options_.token, presented)) return check_plans(options_.token, presented);
   return {ErrorCode::kPermissionDenied,
           "wrong aggregator token, or none: set aggregator_token to the token that this aggregator was "
           "started with"};

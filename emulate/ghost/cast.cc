@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "emulate/ghost/player.h"
 #include "src/base/rng.h"
 #include "src/program/values.h"
 #include "wire/packet.h"
@@ -297,8 +298,7 @@ Pace::Pace(const std::vector<const Step*>& steps, int group, double share, bool 
   std::map<uint64_t, uint64_t> numbers;
   for (const uint64_t id : ids) numbers.emplace(id, numbers.size());
   stretches_.resize(ids.size());
-  std::vector<uint64_t> first_ids = {0};
-  for (const Step* step : steps) first_ids.push_back(first_ids.back() + step->operations.size());
+  const std::vector<uint64_t> first_ids = first_ids_of(steps);
   std::vector<Since> stretch;
   bool is_known = false;
   double told_ns = 0, all_ns = 0;
@@ -311,11 +311,7 @@ Pace::Pace(const std::vector<const Step*>& steps, int group, double share, bool 
         for (Since& since : stretch) since.computed_ns += static_cast<double>(one.value);
         continue;
       }
-      const bool is_own = one.value < step.operations.size();
-      const program::Carried* const carried =
-          is_own ? nullptr : &step.carried[one.value - step.operations.size()];
-      const auto found = numbers.find(is_own ? first_ids[k] + one.value
-                                             : first_ids[k - carried->steps_back] + carried->operation);
+      const auto found = numbers.find(id_of(steps, first_ids, k, one.value));
       if (found == numbers.end()) {
         // When other groups' operations end, ghosts do not know.
         is_known &= one.kind != Kind::kWait;

@@ -15,17 +15,31 @@ double Knobs::factor(uint64_t step) const {
   return factor;
 }
 
+std::vector<uint64_t> first_ids_of(const std::vector<const program::Step*>& steps) {
+  std::vector<uint64_t> ids;
+  uint64_t operations = 0;
+  for (const program::Step* step : steps) {
+    ids.push_back(operations);
+    operations += step->operations.size();
+  }
+  return ids;
+}
+
+uint64_t id_of(const std::vector<const program::Step*>& steps, const std::vector<uint64_t>& first_ids,
+               uint64_t step, uint64_t operation) {
+  const program::Step& in = *steps[step];
+  if (operation < in.operations.size()) return first_ids[step] + operation;
+  const program::Carried& carried = in.carried[operation - in.operations.size()];
+  return first_ids[step - carried.steps_back] + carried.operation;
+}
+
 Player::Player(std::vector<const program::Step*> steps, Knobs knobs)
     : steps_(std::move(steps)), knobs_(std::move(knobs)) {
-  uint64_t operations = 0;
+  first_ids_ = first_ids_of(steps_);
   size_t threads = 1;
-  for (const program::Step* step : steps_) {
-    first_ids_.push_back(operations);
-    operations += step->operations.size();
-    threads = std::max(threads, step->threads.size());
-  }
+  for (const program::Step* step : steps_) threads = std::max(threads, step->threads.size());
   threads_.resize(threads);
-  done_ns_.resize(operations, INT64_MAX);
+  if (!steps_.empty()) done_ns_.resize(first_ids_.back() + steps_.back()->operations.size(), INT64_MAX);
 }
 
 void Player::start(int64_t now_ns) {
@@ -35,10 +49,7 @@ void Player::start(int64_t now_ns) {
 }
 
 uint64_t Player::id_of(uint64_t step, uint64_t operation) const {
-  const program::Step& in = *steps_[step];
-  if (operation < in.operations.size()) return first_ids_[step] + operation;
-  const program::Carried& carried = in.carried[operation - in.operations.size()];
-  return first_ids_[step - carried.steps_back] + carried.operation;
+  return ghost::id_of(steps_, first_ids_, step, operation);
 }
 
 void Player::follow(int group) {

@@ -30,6 +30,12 @@ struct Knobs {
   double factor(uint64_t step) const;
 };
 
+// Of each step, the number of its first operation among those of all steps.
+std::vector<uint64_t> first_ids_of(const std::vector<const program::Step*>& steps);
+// The number of the operation that an instruction of a step names; it may be one of an earlier step.
+uint64_t id_of(const std::vector<const program::Step*>& steps, const std::vector<uint64_t>& first_ids,
+               uint64_t step, uint64_t operation);
+
 class Player {
  public:
   // The steps must outlive it. Each must pass program::check() in its place.

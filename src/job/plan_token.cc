@@ -26,6 +26,11 @@ std::string without_plan(const std::string& token) {
   return token.substr(0, token.rfind(kBefore));
 }
 
+bool opens(const std::string& own, const std::string& presented) {
+  const std::string token = without_plan(own);
+  return token.empty() || equal_in_constant_time(token, without_plan(presented));
+}
+
 Status check_plans(const std::string& own, const std::string& presented) {
   const std::string ours = plan_of(own), theirs = plan_of(presented);
   if (ours.empty() || theirs.empty() || ours == theirs) return {};

@@ -12,6 +12,8 @@ namespace netsum {
 // `plan` is printable.
 std::string with_plan(const std::string& token, const std::string& plan);
 std::string without_plan(const std::string& token);
+// Whether `presented` opens an aggregator whose token is `own`, which is empty or the same, whatever plans they name.
+bool opens(const std::string& own, const std::string& presented);
 // kInvalidArgument, if both name a plan and these differ.
 Status check_plans(const std::string& own, const std::string& presented);
 

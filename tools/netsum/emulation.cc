@@ -14,6 +14,7 @@
 #include <random>
 
 #include "emulate/ghost/operation.h"
+#include "emulate/ghost/player.h"
 #include "tools/netsum/emulate_report.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/program_files.h"
@@ -64,17 +65,6 @@ std::string random_hex() {
   return text;
 }
 
-// Of each step, the number of its first operation.
-std::vector<uint64_t> first_ids_of(const std::vector<const program::Step*>& steps) {
-  std::vector<uint64_t> ids;
-  uint64_t operations = 0;
-  for (const program::Step* step : steps) {
-    ids.push_back(operations);
-    operations += step->operations.size();
-  }
-  return ids;
-}
-
 }  // namespace
 
 Status Emulation::prepare(const std::string& rack_name, const std::string& aggregator) {
@@ -87,7 +77,7 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
   const auto steps = cast->steps(0, plan_.steps, plan_.seed);
   if (!steps.ok()) return steps.status();
   steps_ = steps->size();
-  first_ids_ = first_ids_of(*steps);
+  first_ids_ = ghost::first_ids_of(*steps);
   for (const program::Program& record : *records) {
     if (const Status status = ghost::check_contributions(plan_.contributions, record.steps); !status.ok())
       return invalid(plan_.profile + ": " + status.message());
@@ -384,7 +374,7 @@ Result<Json> Emulation::report() {
       std::vector<const program::Step*> steps;
       const std::vector<program::Program> records = load_programs(record_path_);
       for (const program::Step& step : records.front().steps) steps.push_back(&step);
-      first_ids = first_ids_of(steps);
+      first_ids = ghost::first_ids_of(steps);
     } catch (const UsageError& error) {
       return invalid(std::string("the script has left no record: ") + error.what());
     }
