@@ -13,6 +13,10 @@ using std::chrono::milliseconds;
 
 // When there are more profiles than this, all are forgotten, at the same operation on every rank.
 constexpr size_t kMostProfiles = 4096;
+// Values of up to so many bytes are waited for as indices are. A request that comes meanwhile waits for their end.
+constexpr size_t kFewBytes = 64 << 10;
+// After which time a wait looks whether the communicator is being closed.
+constexpr milliseconds kLook(20);
 
 }  // namespace
 
@@ -109,7 +113,7 @@ bool SparseOperations::has_work() const {
 void SparseOperations::run() {
   std::unique_lock lock(mailbox_->mutex);
   while (true) {
-    mailbox_->changed.wait(lock, [this] { return has_work(); });
+    wait(&lock);
     if (stop_) return;
     std::deque<Event> events;
     events.swap(mailbox_->events);
@@ -119,6 +123,17 @@ void SparseOperations::run() {
     events.clear();  // here, since it may hold the last reference to an operation
     lock.lock();
   }
+}
+
+// While nothing can begin before an operation's end, this thread drives the engine (Work::wait()): where ranks share cores, each
+// change of thread may cost milliseconds.
+void SparseOperations::wait(std::unique_lock<std::mutex>* lock) {
+  while (!has_work() && awaited_.valid()) {
+    lock->unlock();
+    if (awaited_.wait(kLook).code() != ErrorCode::kTimeout || awaited_.done()) awaited_ = {};
+    lock->lock();
+  }
+  mailbox_->changed.wait(*lock, [this] { return has_work(); });
 }
 
 void SparseOperations::handle(const Event& event) {
@@ -138,6 +153,7 @@ void SparseOperations::advance() {
     if (issuing_ != nullptr && !issuing_->finished) {
       while (const sparse::SubOperation* next = issuing_->reduction->next()) issue(issuing_, *next);
       if (!issuing_->reduction->issued_all()) return;
+      awaited_ = std::move(last_);
       finish_if_done(issuing_);
     }
     Waiting waiting;
@@ -180,14 +196,17 @@ void SparseOperations::issue(const OperationPtr& operation, const sparse::SubOpe
   spec.op = sub_operation.op;
   spec.tensors = {sub_operation.view};
   spec.role.parameter = sub_operation.parameter;
-  owner_.submit(std::move(spec), time_left(operation->deadline))
-      .on_done([mailbox = mailbox_, operation, number = sub_operation.number](const Status& status) {
-        {
-          const std::lock_guard lock(mailbox->mutex);
-          mailbox->events.push_back({operation, number, status});
-        }
-        mailbox->changed.notify_all();
-      });
+  const Work work = owner_.submit(std::move(spec), time_left(operation->deadline));
+  work.on_done([mailbox = mailbox_, operation, number = sub_operation.number](const Status& status) {
+    {
+      const std::lock_guard lock(mailbox->mutex);
+      mailbox->events.push_back({operation, number, status});
+    }
+    mailbox->changed.notify_all();
+  });
+  if (sub_operation.kind == sparse::Kind::kCount || sub_operation.kind == sparse::Kind::kIndex)
+    awaited_ = work;
+  last_ = sub_operation.view.count * size_of(sub_operation.type) <= kFewBytes ? work : Work();
 }
 
 void SparseOperations::finish_if_done(const OperationPtr& operation) {

@@ -97,6 +97,7 @@ class SparseOperations {
   void advance();
   void begin_reduction(const OperationPtr& operation);
   void issue(const OperationPtr& operation, const sparse::SubOperation& sub_operation);
+  void wait(std::unique_lock<std::mutex>* lock);
   void finish_if_done(const OperationPtr& operation);
 
   const Owner owner_;
@@ -106,6 +107,8 @@ class SparseOperations {
   // Used by the thread only, or while it waits.
   std::unordered_map<uint64_t, sparse::Profile> profiles_;
   bool combines_bits_ = true;
+  Work awaited_;  // an operation on which the next one depends, or the end of the last sparse one
+  Work last_;     // the last one issued, if it is small
 
   // With the mailbox's mutex:
   std::deque<Waiting> line_;
