@@ -15,9 +15,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long the ranks wait for each other at one aggregator. They detect a loss within the liveness timeout of each other,
-// and the wait doubles with every round over all aggregators, so that they meet eventually.
+// How long the ranks wait for each other at one place. They detect a loss within the liveness timeout of each other, and the wait
+// doubles with every round over all places, so that they meet eventually.
 constexpr milliseconds kFirstDwell{400}, kLongestDwell{3'200};
+// Where they have met and are at different places, all begin again with the first, at most so many times.
+constexpr int kMostRestarts = 8;
+constexpr milliseconds kRestartPause{20};
 // For all data paths to answer, once all ranks have joined.
 constexpr milliseconds kPathPatience{5'000};
 // For the other ranks to leave aggregators inside this one.
@@ -412,8 +415,10 @@ JobCommunicator::SessionResult JobCommunicator::meet(const Status& why) {
   const Clock::time_point deadline = deadline_after(options_.failover_timeout);
   Status last = why;
   bool any_answer = false;
+  int restarts = 0;
   for (milliseconds dwell = kFirstDwell;; dwell = std::min(2 * dwell, kLongestDwell)) {
-    for (const Place& place : places) {
+    for (size_t i = 0; i < places.size();) {
+      const Place& place = places[i++];
       if (any_trusted && is_distrusted(place)) continue;
       {
         const std::lock_guard lock(mutex_);
@@ -440,6 +445,15 @@ JobCommunicator::SessionResult JobCommunicator::meet(const Status& why) {
       const bool answered = ended.code() != ErrorCode::kUnreachable;
       if (answered || !any_answer) last = ended;
       any_answer |= answered;
+      // All ranks are at the same place at the same time, or else they would pass each other by: only what all are told ends
+      // their stay at once.
+      if (ended.code() == ErrorCode::kAggregatorLost) continue;
+      const bool restart =
+          !session.ok() && ended.code() == ErrorCode::kInvalidArgument && restarts++ < kMostRestarts;
+      if (restart) std::tie(i, dwell) = std::pair(size_t{0}, kFirstDwell);
+      std::unique_lock lock(mutex_);
+      changed_.wait_until(lock, restart ? Clock::now() + kRestartPause : join_deadline,
+                          [this] { return stop_ || !failure_.ok(); });
     }
   }
 }

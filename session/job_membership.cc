@@ -67,6 +67,9 @@ LinkRate own_link(const CommunicatorOptions& options, const std::string& towards
   return link;
 }
 
+// Of the time for a move, the part in which a further aggregator that lives has answered.
+constexpr int kPartForAnswers = 4;
+
 // What the first of the job's `addresses` makes the plan of.
 Result<Sharing> sharing(const CommunicatorOptions& options, const std::vector<std::string>& addresses,
                         std::chrono::steady_clock::time_point deadline) {
@@ -88,6 +91,7 @@ JoinParameters join_parameters(const JobMember& member, const CommunicatorOption
   join.liveness = options.liveness_timeout;
   join.on_left = member.on_left;
   join.on_missing = member.on_missing;
+  join.given_up = member.given_up;
   return join;
 }
 
@@ -124,9 +128,16 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
     addresses = {shard->root()};
     join.job.set_aggregator_token(options.token);  // rank 0's service serves this job alone
   }
-  Result<Sharing> shared = sharing(options, addresses, deadline);
+  const bool moves = member.succession.succeeds != 0 && member.succession.min_members == 0;
+  const auto now = std::chrono::steady_clock::now();
+  Result<Sharing> shared =
+      sharing(options, addresses, moves ? now + (deadline - now) / kPartForAnswers : deadline);
+  Status unreachable;
   if (shared.ok()) {
     join.sharing = std::move(shared).value();
+  } else if (moves && addresses.size() > 1) {
+    // The others may reach it, and would wait for this rank.
+    unreachable = {ErrorCode::kAggregatorLost, shared.status().message()};
   } else if (shared.status().code() != ErrorCode::kVersionMismatch || options.shares != Shares::kOff) {
     return shared.status();
   }
@@ -147,6 +158,7 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
     auto client = ControlClient::join(join, member.on_failure);
     if (!client.ok()) return client.status();
     memberships->push_back(std::move(client).value());
+    if (!unreachable.ok()) return unreachable;
     join.sharing.reset();
     join.shard_endpoint.clear();
     if (join.job.min_members() == 0) continue;

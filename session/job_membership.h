@@ -38,11 +38,15 @@ struct JobMember {
   std::function<void(const Status&)> on_failure;
   std::function<void(int rank)> on_left;
   std::function<void(const std::vector<int>&)> on_missing;
+  // As JoinParameters::given_up. May be null.
+  std::function<Status()> given_up;
 };
 
 // Joins the job at all of options.aggregators or, without any, at `shard`'s root. Memberships are added to
 // `memberships` one by one, those before an error stay. The first aggregator settles who takes part, and plans the shares;
-// there the rank offers `shard`, unless it is null.
+// there the rank offers `shard`, unless it is null. A job that succeeds another one without regrouping, where this rank cannot
+// reach a further aggregator: all ranks meet at the first one, and the job is given up there at once, on all of them
+// (kAggregatorLost).
 Status join_job(const JobMember& member, const CommunicatorOptions& options, const Shard* shard,
                 std::chrono::steady_clock::time_point deadline, Memberships* memberships);
 

@@ -100,6 +100,7 @@ Status Session::join(Clock::time_point deadline) {
   member.on_failure = [this](const Status& status) { on_control_failure(status); };
   member.on_left = [this](int rank) { failures_.rank_left(rank); };
   member.on_missing = [this](const std::vector<int>& ranks) { failures_.ranks_missing(ranks); };
+  member.given_up = [this] { return failures_.failure(); };
   Status status = join_job(member, options_, shard_.get(), deadline, &memberships_);
   if (!status.ok()) return status;
   rank_ = options_.rank = memberships_.front()->rank();

@@ -129,5 +129,35 @@ TEST(MovingSessionTest, ARankThatCannotMoveIsNoLossOfTheControlService) {
   }
 }
 
+// An aggregator that only some ranks can reach: all meet at the first one, and all give up together. Those that could go on would
+// otherwise wait for the others, and from then on be at another place than they.
+TEST(MovingSessionTest, APlaceThatOneRankCannotReachIsGivenUpByAll) {
+  const auto first = start_aggregator_at("127.0.0.1:0"), second = start_aggregator_at("127.0.0.1:0");
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  const std::vector<std::string> both = {first->control_address(), second->control_address()};
+  const std::string gone = start_aggregator_at("127.0.0.1:0")->control_address();
+  Status ended[kRanks];
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      CommunicatorOptions options = options_for(rank, *first, false);
+      options.aggregators = both;
+      options.on_failure = FailurePolicy::kFailover;
+      SessionFactory factory(options);
+      ASSERT_TRUE(factory.prepare().ok());
+      ASSERT_TRUE(factory.connect({}).ok());
+      const auto now = std::chrono::steady_clock::now();
+      const auto session = factory.move(
+          {{both[0], rank == 1 ? gone : both[1]}, 0, now + kPatience / 10, now + kPatience / 5, {}});
+      ended[rank] = session.ok() ? Status() : session.status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& status : ended) {
+    EXPECT_EQ(status.code(), ErrorCode::kAggregatorLost) << status.to_string();
+    EXPECT_NE(status.message().find(gone), std::string::npos) << status.to_string();
+  }
+}
+
 }  // namespace
 }  // namespace netsum

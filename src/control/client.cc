@@ -34,6 +34,8 @@ constexpr int kBriefRetries = 10;  // for Retry::kBriefly: about a second
 constexpr milliseconds kLeaveCall{5000};
 constexpr milliseconds kFailCall{1000};
 constexpr milliseconds kStreamEnd{300};
+// How often it is asked whether joining has been given up.
+constexpr milliseconds kGlance{10};
 // The aggregator's deadline is this much earlier than the client's (or by a tenth of the time), so that its answer arrives
 // in time.
 constexpr int64_t kHeadStartMs = 500;
@@ -113,6 +115,8 @@ class Client final : public ControlClient {
   // nullopt: retry; the reason is in `last_error_`.
   std::optional<Status> attempt(Clock::time_point deadline,
                                 const std::function<void(const Status&)>& on_failure);
+  JoinStream::Outcome wait(Clock::time_point deadline) const;
+  Status given_up() const { return parameters_.given_up ? parameters_.given_up() : Status(); }
   Status timed_out() const;
   // Errors: kInternal (this rank is not among the members), kUnsupported (the dataplanes cannot do what the job needs).
   Status take(Membership membership);
@@ -183,8 +187,17 @@ Status Client::connect(const std::function<void(const Status&)>& on_failure) {
   return timed_out();
 }
 
+JoinStream::Outcome Client::wait(Clock::time_point deadline) const {
+  if (!parameters_.given_up) return stream_->wait(deadline);
+  auto outcome = JoinStream::Outcome::kWaiting;
+  while (outcome == JoinStream::Outcome::kWaiting && Clock::now() < deadline && given_up().ok())
+    outcome = stream_->wait(std::min(deadline, Clock::now() + kGlance));
+  return outcome;
+}
+
 std::optional<Status> Client::attempt(Clock::time_point deadline,
                                       const std::function<void(const Status&)>& on_failure) {
+  if (const Status why = given_up(); !why.ok()) return why;
   const int64_t left_ms = until(deadline).count();
   control::JoinRequest request = to_request(parameters_);
   if (!rack_.empty()) {
@@ -197,7 +210,7 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
       to_wire(milliseconds(std::max<int64_t>(1, left_ms - std::min(left_ms / 10, kHeadStartMs)))));
   drop_stream(deadline);
   stream_ = JoinStream::start(channel_, parameters_.address, request, parameters_.on_missing);
-  switch (stream_->wait(deadline)) {
+  switch (wait(deadline)) {
     case JoinStream::Outcome::kReady: {
       Result<Membership> membership = to_membership(stream_->ready(), stream_->peer());
       if (!membership.ok()) return membership.status();
@@ -211,6 +224,7 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
     case JoinStream::Outcome::kFailed:
       return stream_->failure();
     case JoinStream::Outcome::kWaiting:
+      if (const Status why = given_up(); !why.ok()) return why;
       return timed_out();
     case JoinStream::Outcome::kEnded:
       break;

@@ -49,6 +49,8 @@ struct JoinParameters {
   // Silence after which the aggregator counts this rank as lost, and this rank the aggregator; 0: only when a
   // connection breaks.
   std::chrono::milliseconds liveness{0};
+  // Why joining is of no use any more, or ok; asked while this waits for the other ranks. May be null.
+  std::function<Status()> given_up;
   // Called when another rank has left the running job in good order: operations that need it cannot finish. On a thread
   // of the client; must not block or destroy the client.
   std::function<void(int rank)> on_left;
