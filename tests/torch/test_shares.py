@@ -1,5 +1,8 @@
 """Aggregators and the ranks' own shards sum together, by a plan."""
 
+import socket
+import warnings
+
 import netsum.torch
 import pytest
 import ranks
@@ -46,3 +49,32 @@ def test_an_aggregator_in_the_switch_sums_all():
         for describe, stripes in ranks.run(_sum_and_report, env={"NETSUM_AGGREGATOR": switch.address}):
             assert "shard" not in describe
             assert len(stripes) == 1
+
+
+def test_further_groups_of_a_job_that_sums_along_trees_sum_with_shards(tmp_path):
+    plan = tmp_path / "plan"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    joins = " ".join(map(str, range(WORLD_SIZE)))
+    plan.write_text(
+        f"network test\nranks {WORLD_SIZE}\ntree 10000000\nsum {address} rank 1\njoin {address} {joins}\n",
+        encoding="utf-8",
+    )
+
+    def on_rank(rank):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            groups = [None, dist.new_group(), dist.new_group([0, 1, 2])]
+            dist.new_group([0, 1])
+        sums = []
+        for group in groups[: 3 if rank < 3 else 2]:
+            tensor = torch.full((300_000,), float(rank))
+            dist.all_reduce(tensor, group=group)
+            sums.append((tensor[-1].item(), "shard" in netsum.torch.describe(group)))
+        return sums, [str(one.message) for one in told if "trees of plan:" in str(one.message)]
+
+    env = {"NETSUM_AGGREGATOR": f"plan:{plan}"}
+    results = ranks.run(on_rank, env=env)
+    whole, part = float(sum(range(WORLD_SIZE))), 3.0
+    assert [sums for sums, _ in results[:3]] == [[(whole, False), (whole, True), (part, True)]] * 3
+    assert [len(told) for _, told in results] == [1] + [0] * (WORLD_SIZE - 1)

@@ -28,7 +28,10 @@ def create(backend_options, _process_group_options):
     o = backend_options
     _record.group_is_made(o.group_rank, o.group_size, is_default=not o.global_ranks_in_group)
     ranks = o.global_ranks_in_group
-    backend = _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout, beside=_default_backend(), ranks=ranks)
+    beside = _default_backend()
+    backend = _make(
+        o.store, o.group_rank, o.group_size, o.group_id, o.timeout, beside=beside, ranks=ranks, further=bool(ranks)
+    )
     if o.global_ranks_in_group:
         backend.global_ranks = o.global_ranks_in_group
     return backend
@@ -67,9 +70,9 @@ def _default_backend():
         return None
 
 
-def _make(store, rank, size, name, timeout, beside=None, ranks=None):
+def _make(store, rank, size, name, timeout, beside=None, ranks=None, further=True):
     """`beside`: the default group. The new one then joins its job late: when an operation pays for it. `ranks`: of the group in
-    the default group, if it is another one."""
+    the default group, if it is another one. `further`: it is not the default group."""
     if _emulated:
         backend = _emulation.make_group(_emulated, store, rank, size, timeout, ranks)
         _leave_at_exit()
@@ -78,7 +81,8 @@ def _make(store, rank, size, name, timeout, beside=None, ranks=None):
     store = _rendezvous.fresh_store(keys, rank, size, timeout)
     with _rendezvous.sharing_errors(store, rank, size):
         staging = _settings.staging_limits()
-        agreement, address = _rendezvous.meet(store, rank, size, name, timeout, beside.rank() if beside else None)
+        rank_beside = beside.rank() if beside else None
+        agreement, address = _rendezvous.meet(store, rank, size, name, timeout, rank_beside, further)
         hosts = _rendezvous.connect_hosts(store, rank, size, timeout, address)
         options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout, address)
         late = Beside(beside, agreement.ranks_beside) if agreement and agreement.joins_late else None

@@ -22,6 +22,7 @@ remain, because no rank knows which of them the others have read.
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import secrets
@@ -102,15 +103,19 @@ def interruptible(function, *args, **kwargs):
     return outcome.result()
 
 
-def meet(store, rank, size, group_name, timeout, rank_beside=None):
+def meet(store, rank, size, group_name, timeout, rank_beside=None, further=False):
     """Waits for every rank, at most `timeout`, and returns the Agreement of all ranks, and the address of this one.
 
-    `rank_beside`: the number of this rank in the default group, if the group joins its job late.
+    `rank_beside`: the number of this rank in the default group, if the group joins its job late. `further`: it is not the default
+    group.
     The agreement is None for a group that is too large for the network. Raises on every rank if any rank cannot take part.
     """
     settings, problem = None, None
     try:
-        settings = _settings.from_environment()
+        environ = _settings.without_plan(None if rank_beside is not None else size) if further else os.environ
+        settings = _settings.from_environment(environ)
+        if environ is not os.environ and rank == 0:
+            _warn_without_plan()
     except ValueError as error:
         problem = error
     hello = {"problem": str(problem)}
@@ -139,6 +144,12 @@ def meet(store, rank, size, group_name, timeout, rank_beside=None):
         return None, address
     ranks_beside = [hello.get("beside") for hello in hellos]
     return Agreement(settings, hellos[0]["job"], hellos[0]["token"], ranks_beside), address
+
+
+@functools.cache  # once
+def _warn_without_plan():
+    plan = os.environ["NETSUM_AGGREGATOR"]
+    warnings.warn(f"netsum: the trees of {plan} are for one group; in others, the ranks' shards sum", stacklevel=2)
 
 
 @dataclasses.dataclass(frozen=True)

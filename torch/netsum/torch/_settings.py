@@ -1,5 +1,6 @@
 """Reads netsum's environment variables (docs/options.md). No other module reads them."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,6 +16,18 @@ def from_environment(environ=os.environ):
     if not local_rank.isdigit():
         raise ValueError(f'LOCAL_RANK="{local_rank}": must be a whole number')
     return _C.Settings(lambda name: environ.get(name, ""), int(local_rank))
+
+
+def without_plan(size, environ=os.environ):
+    """Returns `environ` for a group beside the one that sums along the plan of NETSUM_AGGREGATOR: without it. `size`: of a group
+    that is the only one so far; it takes a plan for so many ranks."""
+    kind, _, file = environ.get("NETSUM_AGGREGATOR", "").strip().partition(":")
+    if kind != "plan":
+        return environ
+    with contextlib.suppress(OSError), open(file, encoding="utf-8", errors="replace") as plan:
+        if any(line.split() == ["ranks", str(size)] for line in plan):
+            return environ
+    return {name: text for name, text in environ.items() if name != "NETSUM_AGGREGATOR"}
 
 
 def staging_limits(environ=os.environ):
