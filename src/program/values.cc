@@ -21,6 +21,27 @@ void put(uint64_t number, std::ostream& out) {
 
 }  // namespace
 
+uint64_t fingerprint(const Program& program) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  const auto add = [&hash](auto number) {
+    for (size_t i = 0; i < kNumber; ++i)
+      hash = (hash ^ (static_cast<uint64_t>(number) >> 8 * i & 0xff)) * 1099511628211u;
+  };
+  add(program.header.world_size);
+  add(program.header.rank);
+  for (const Step& step : program.steps) {
+    add(step.number);
+    add(step.duration_ns);
+    for (const Operation& operation : step.operations) {
+      add(operation.count);
+      add(operation.submitted_ns);
+    }
+    for (const auto& thread : step.threads)
+      for (const Instruction& instruction : thread) add(instruction.value);
+  }
+  return hash;
+}
+
 std::vector<int> ranks_of(const Header& header, int group) {
   for (const Group& one : header.groups)
     if (one.id == group) return one.ranks;
@@ -48,8 +69,10 @@ Contributed contributed_by(const Operation& operation, int rank, int size) {
   }
 }
 
-Status write_values(std::ostream& out, std::span<const std::vector<uint8_t>> of_operations) {
+Status write_values(std::ostream& out, const Program& program,
+                    std::span<const std::vector<uint8_t>> of_operations) {
   out << kValuesMagic;
+  put(fingerprint(program), out);
   put(of_operations.size(), out);
   for (const std::vector<uint8_t>& values : of_operations) put(values.size(), out);
   for (const std::vector<uint8_t>& values : of_operations)
@@ -64,17 +87,19 @@ Result<std::vector<std::span<const uint8_t>>> read_values(std::span<const uint8_
     return Status(ErrorCode::kInvalidArgument, std::string(name) + ": " + what + ": record again");
   };
   const size_t version = kValuesMagic.size() - 1;
-  if (file.size() < kValuesMagic.size() + kNumber ||
+  if (file.size() < kValuesMagic.size() + 2 * kNumber ||
       !std::equal(kValuesMagic.begin(), kValuesMagic.end() - 1, file.begin(),
                   [](char a, uint8_t b) { return static_cast<uint8_t>(a) == b; }))
     return invalid("it has no values of a program");
   if (file[version] != static_cast<uint8_t>(kValuesMagic[version]))
     return Status(ErrorCode::kVersionMismatch, std::string(name) + ": it is of version " +
-                                                   std::to_string(file[version]) + ", not 1: record again");
+                                                   std::to_string(file[version]) + ", not 2: record again");
   size_t operations = 0;
   for (const Step& step : program.steps) operations += step.operations.size();
-  size_t length_at = kValuesMagic.size() + kNumber;
-  const uint64_t count = number_at(file, kValuesMagic.size());
+  if (number_at(file, kValuesMagic.size()) != fingerprint(program))
+    return invalid("it is of another record than its program");
+  size_t length_at = kValuesMagic.size() + 2 * kNumber;
+  const uint64_t count = number_at(file, length_at - kNumber);
   if (count != operations || (file.size() - length_at) / kNumber < count)
     return invalid("it is of " + std::to_string(count) + " operations, and its program has " +
                    std::to_string(operations));

@@ -40,7 +40,7 @@ const std::vector<std::vector<uint8_t>> kValues = {
 
 std::string written(std::span<const std::vector<uint8_t>> values = kValues) {
   std::ostringstream out;
-  EXPECT_TRUE(write_values(out, values).ok());
+  EXPECT_TRUE(write_values(out, example(), values).ok());
   return out.str();
 }
 
@@ -82,9 +82,22 @@ TEST(Values, OfAnotherProgramOrDamagedAreRefused) {
   values.pop_back();
   EXPECT_THAT(error(written(values)), HasSubstr("it is of 3 operations, and its program has 4"));
   std::string other = file;
-  other[7] = 2;
-  EXPECT_THAT(error(other), HasSubstr("it is of version 2"));
+  other[7] = 1;
+  EXPECT_THAT(error(other), HasSubstr("it is of version 1"));
   EXPECT_EQ(read_values(bytes_of(other), example(), "f").status().code(), ErrorCode::kVersionMismatch);
+}
+
+TEST(Values, OfAnotherRecordOfTheSameOperationsAreRefused) {
+  const std::string file = written();
+  Program other = example();
+  EXPECT_EQ(fingerprint(other), fingerprint(example()));
+  other.steps[0].operations[2].submitted_ns = 1;
+  const auto values = read_values(bytes_of(file), other, "f.3.values");
+  EXPECT_EQ(values.status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(values.status().message(), HasSubstr("f.3.values: it is of another record than its program"));
+  other = example();
+  other.header.rank = 1;
+  EXPECT_FALSE(read_values(bytes_of(file), other, "f.1.values").ok());
 }
 
 }  // namespace

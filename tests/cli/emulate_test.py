@@ -235,6 +235,10 @@ class EmulateTest(CommandTest):
         (tmp_path / "newer.0.jsonl").write_text(other)
         (tmp_path / "p.0.values").write_bytes(b"values")
         values = ["--ranks", 2, "--profile", profile, "--contributions", "recorded"]
+        for rank in range(2):
+            (tmp_path / f"again.{rank}.jsonl").write_text((tmp_path / f"p.{rank}.jsonl").read_text())
+        (tmp_path / "again.0.values").write_bytes(b"\xffnsvals\x02" + bytes(16))
+        of_another = ["--ranks", 2, "--profile", tmp_path / "again", "--contributions", "recorded"]
         exported = self.run_command("program", profile, "--export", f"packed:{tmp_path}/small")
         assert exported.status == 0, exported.text("err")
         packed = (tmp_path / "small.0.packed").read_bytes()
@@ -246,6 +250,7 @@ class EmulateTest(CommandTest):
             (["--ranks", 2, "--profile", tmp_path / "short"], ["short.0.jsonl", "truncated", "record again"]),
             (["--ranks", 2, "--profile", tmp_path / "newer"], ["newer.0.jsonl:1", "version 2"]),
             (values, ["p.0.values: it has no values of a program"]),
+            (of_another, ["again.0.values: it is of another record than its program"]),
             ([*values[:4], "--other-size", *values[4:]], ["not of all ranks of this job"]),
             ([*values, "--steps", 9], ["values of 4 steps, fewer than --steps 9"]),
             (["--ranks", 2, "--profile", tmp_path / "wrong"], ["wrong.0.jsonl:2", "sleep", "Record again"]),

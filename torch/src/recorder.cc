@@ -547,7 +547,7 @@ Status stop_recording(program::Header header, const std::string& path, bool with
   if (has_values) {
     const std::vector<std::vector<uint8_t>> values = conversion.take_values();
     const Status status =
-        write_file(values_path, [&](std::ostream& out) { return program::write_values(out, values); });
+        write_file(values_path, [&](std::ostream& out) { return program::write_values(out, made, values); });
     if (!status.ok()) return status;
   }
   return write_file(path, [&](std::ostream& out) { return program::write_program(out, made); });
