@@ -1,6 +1,8 @@
 """netsum emulate without PyTorch: ghosts beside real ranks that sleep, knobs, and profiles that are wrong."""
 
 import json
+import os
+import pathlib
 import signal
 import subprocess
 
@@ -51,6 +53,14 @@ def write_profile(folder, ranks, recorded=None, **more):
         lines = "".join(json.dumps(line) + "\n" for line in record(rank, ranks, **more))
         (folder / f"p.{rank}.jsonl").write_text(lines, encoding="ascii")
     return folder / "p"
+
+
+def children_of(pid, word):
+    """Children of a process with this word in their command line."""
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [
+        int(one) for one in children if word.encode() in pathlib.Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
+    ]
 
 
 def report_of(command):
@@ -282,9 +292,15 @@ class EmulateTest(CommandTest):
 
 
 class EmulateRackTest(RackCommandTest):
+    def namespaces_of(self, command):
+        return [name for name in namespaces() if name.startswith(f"netsum-emulate{command.process.pid}-")]
+
+    def files(self):
+        return list(self.folder.rglob("*.json"))
+
     def assert_all_gone(self, command):
-        assert {name for name in namespaces() if name.startswith(f"netsum-emulate{command.process.pid}-")} == set()
-        assert list(self.folder.rglob("*.json")) == []
+        assert self.namespaces_of(command) == []
+        assert self.files() == []
 
     def test_a_rack_for_the_time_of_a_run(self, tmp_path):
         arguments = ["--ranks", 3, "--real", 0, "--rate", "100mbit", "--dilate", 2]
@@ -307,6 +323,38 @@ class EmulateRackTest(RackCommandTest):
         assert emulation.end() == 3
         assert "stopped by signal 2" in emulation.text("err")
         self.assert_all_gone(emulation)
+
+    def test_a_killed_run_leaves_nothing(self, tmp_path):
+        (tmp_path / "files").mkdir()
+        environment = self.environment | {"TMPDIR": str(tmp_path / "files")}
+        profile = ["--ranks", 2, "--profile", write_profile(tmp_path, 2, steps=1)]
+        # A script whose process is in a session of its own, as workers of torchrun are.
+        script = ["sh", "-c", "setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' & wait"]
+
+        def killed(*first):
+            emulation = self.start("emulate", *profile, "--", *script, environment=environment)
+            emulation.wait_for("", name="out")
+            for kind in first:
+                [pid] = children_of(emulation.process.pid, kind)
+                os.kill(pid, signal.SIGKILL)
+            emulation.process.kill()
+            assert emulation.end() == -signal.SIGKILL
+            return emulation, int(emulation.lines["out"][0])
+
+        def is_gone(emulation, pid):
+            return not os.path.exists(f"/proc/{pid}") and not self.namespaces_of(emulation) and not self.files()
+
+        emulation, pid = killed()
+        self.until("nothing is left", lambda: is_gone(emulation, pid) and not os.listdir(tmp_path / "files"))
+        # Nobody is left who removes it, but the next run.
+        emulation, pid = killed("emulate-keeper")
+        assert self.namespaces_of(emulation)
+        assert self.files()
+        assert os.listdir(tmp_path / "files")
+        ended = self.run_command("emulate", "--real", 0, *profile, environment=environment)
+        assert ended.text("err").count("a run that was killed has left") == 2
+        self.until("nothing is left", lambda: is_gone(emulation, pid))
+        assert os.listdir(tmp_path / "files") == []
 
     def test_without_privilege(self, tmp_path):
         command = ["emulate", "--ranks", "2", "--profile", str(write_profile(tmp_path, 2))]

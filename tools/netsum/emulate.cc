@@ -1,12 +1,9 @@
 // netsum emulate: a job of many ranks, of which few are real.
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -303,13 +300,10 @@ Status EmulateCommand::check_rounds(const std::string& folder, std::vector<Check
 }
 
 Status EmulateCommand::check_ghosts(Json* report) const {
-  std::error_code error;
-  std::string folder = std::filesystem::temp_directory_path(error).string() + "/netsum-check-XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr)
-    return {ErrorCode::kResourceExhausted, "cannot make a folder " + folder + ": " + std::strerror(errno)};
+  const auto keeper = EmulationKeeper::start("");
+  if (!keeper.ok()) return keeper.status();
   std::vector<CheckRound> rounds(static_cast<size_t>(rounds_));
-  const Status status = check_rounds(folder, &rounds);
-  std::filesystem::remove_all(folder, error);
+  const Status status = check_rounds((*keeper)->folder(), &rounds);
   if (status.ok()) *report = check_report(rounds);
   return status;
 }

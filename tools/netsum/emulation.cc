@@ -5,10 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -114,10 +112,11 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
                      ": the last step is " + std::to_string(steps_ - 1));
   std::error_code error;
   program_ = fs::read_symlink("/proc/self/exe", error).string();
-  std::string name = fs::temp_directory_path(error).string() + "/netsum-emulate-XXXXXX";
-  if (mkdtemp(name.data()) == nullptr)
-    return {ErrorCode::kResourceExhausted, "cannot make a folder " + name + ": " + std::strerror(errno)};
-  folder_ = name;
+  if (const Status status = choose_rack(rack_name, !aggregator.empty()); !status.ok()) return status;
+  const bool makes_rack = in_rack_ && rack_name.empty();
+  auto keeper = EmulationKeeper::start(makes_rack ? rack_.name : "");
+  if (!keeper.ok()) return keeper.status();
+  keeper_ = std::move(keeper).value();
   plan_.token = random_hex();
   const auto leader_groups = cast->groups(0, plan_.job);
   // Of few steps, what happened on their machine when they were recorded correlates ranks.
@@ -127,42 +126,38 @@ Status Emulation::prepare(const std::string& rack_name, const std::string& aggre
       plan_.dilate == 1 &&
       ghost::Pace(*steps, leader_groups->front().id, 1, true).covers() > ghost::Pace::kLeastCovered;
   if (follows) {
-    plan_.times_path = folder_ + "/times";
+    plan_.times_path = keeper_->folder() + "/times";
     plan_.follows = std::min(correlation_, 1.0);
     std::ofstream times(plan_.times_path);
     times.close();
     if (times.fail()) return {ErrorCode::kResourceExhausted, "cannot write " + plan_.times_path};
   }
-  if (!aggregator.empty()) {
-    setenv("NETSUM_AGGREGATOR", aggregator.c_str(), 1);
-    return {};
-  }
+  if (!aggregator.empty()) setenv("NETSUM_AGGREGATOR", aggregator.c_str(), 1);
+  return makes_rack ? keeper_->make(rack_) : Status();
+}
+
+Status Emulation::choose_rack(const std::string& name, bool has_aggregator) {
+  if (has_aggregator) return {};
   if (const std::string missing = missing_privilege(); !missing.empty())
     return {ErrorCode::kPermissionDenied,
             missing + ". Or give --aggregator HOST:PORT, beside which ghosts need no virtual rack"};
   in_rack_ = true;
-  if (rack_name.empty()) return make_own_rack();
-  const std::optional<RackNote> note = read_note(rack_name);
-  if (!note)
-    return invalid("rack '" + rack_name + "' is not up: leave out --rack, or `netsum rack up` first");
+  if (name.empty()) {
+    rack_.name = "emulate" + std::to_string(getpid());
+    rack_.workers = plan_.members();
+    rack_.rate_bits = static_cast<uint64_t>(static_cast<double>(rack_.rate_bits) / plan_.dilate);
+    return {};
+  }
+  const std::optional<RackNote> note = read_note(name);
+  if (!note) return invalid("rack '" + name + "' is not up: leave out --rack, or `netsum rack up` first");
   if (note->options.workers < plan_.members())
-    return invalid("rack '" + rack_name + "' has " + std::to_string(note->options.workers) +
+    return invalid("rack '" + name + "' has " + std::to_string(note->options.workers) +
                    " workers, but the job needs " + std::to_string(plan_.members()));
   if (note->options.racks > 1)
-    return invalid("rack '" + rack_name + "' has " + std::to_string(note->options.racks) +
+    return invalid("rack '" + name + "' has " + std::to_string(note->options.racks) +
                    " switches below a spine, and ghosts need one: `netsum rack up` without --racks");
   rack_ = note->options;
   return {};
-}
-
-Status Emulation::make_own_rack() {
-  rack_.name = "emulate" + std::to_string(getpid());
-  rack_.workers = plan_.members();
-  rack_.rate_bits = static_cast<uint64_t>(static_cast<double>(rack_.rate_bits) / plan_.dilate);
-  const Result<FileDescriptor> lock = lock_rack(rack_.name);
-  if (!lock.ok()) return lock.status();
-  owns_rack_ = true;
-  return make_rack(rack_);
 }
 
 std::vector<std::string> Emulation::in_place_of(int worker, std::vector<std::string> command) const {
@@ -180,14 +175,14 @@ Status Emulation::start(std::vector<int> ranks, bool is_real) {
   plan.own_ranks = std::move(ranks);
   plan.is_real = is_real;
   plan.result_path = part.result_path =
-      folder_ + "/result-" + std::to_string(plan.own_ranks.front()) + ".json";
+      keeper_->folder() + "/result-" + std::to_string(plan.own_ranks.front()) + ".json";
   if (in_rack_) {
     const RackPlan rack(rack_);
     for (const int rank : plan.own_ranks)
       plan.network_namespaces[rank] =
           rack.find("w" + std::to_string(plan_.member_of(rank)))->network_namespace;
   }
-  const std::string path = folder_ + "/plan-" + std::to_string(plan.own_ranks.front()) + ".json";
+  const std::string path = keeper_->folder() + "/plan-" + std::to_string(plan.own_ranks.front()) + ".json";
   std::ofstream out(path);
   out << to_json(plan).dump() << "\n";
   out.close();
@@ -204,7 +199,7 @@ Status Emulation::start(std::vector<int> ranks, bool is_real) {
 
 Status Emulation::start_scripts(bool output_to_stderr) {
   for (int rank = 0; rank < plan_.real; ++rank) {
-    const std::string trace = folder_ + "/trace.json";
+    const std::string trace = keeper_->folder() + "/trace.json";
     Json groups = Json::array();
     for (const auto& [group, operations] : groups_[static_cast<size_t>(rank)])
       if (group.job != plan_.job) groups.push_back({{"ranks", group.ranks}, {"job", group.job}});
@@ -219,7 +214,7 @@ Status Emulation::start_scripts(bool output_to_stderr) {
     std::map<std::string, std::string> variables = {
         {"NETSUM_EMULATION", emulation.dump()},
         {"NETSUM_EMULATION_TIMES", rank == 0 ? plan_.times_path : ""},
-        {"NETSUM_TRACE", trace},
+        {EmulationKeeper::kMark, trace},
         {"NETSUM_SHARED_MEMORY", "0"},
         {"NETSUM_CONNECT_TIMEOUT", timeout},
         {"RANK", std::to_string(rank)},
@@ -393,8 +388,8 @@ Result<Json> Emulation::report() {
   for (const Script& script : scripts_) {
     report.add_cost(cpu_seconds(script.usage), static_cast<uint64_t>(script.usage.ru_maxrss) * 1024);
     for (const auto& [group, operations] : groups_[static_cast<size_t>(script.rank)]) {
-      const std::string trace =
-          folder_ + "/trace-" + group.job + "-rank" + std::to_string(group.rank_of(script.rank)) + ".json";
+      const std::string trace = keeper_->folder() + "/trace-" + group.job + "-rank" +
+                                std::to_string(group.rank_of(script.rank)) + ".json";
       if (!fs::exists(trace, error)) continue;
       const bool is_of_all = group.job == plan_.job;
       if (const Status status = report.add_trace(script.rank, trace, operations, is_of_all); !status.ok())
@@ -424,17 +419,7 @@ void Emulation::tear_down() {
     if (!part.ended) part.process->signal(SIGTERM);
   for (Part& part : parts_)
     if (!part.ended) part.process->wait(seconds(5));
-  if (owns_rack_) {
-    const Result<FileDescriptor> lock = lock_rack(rack_.name);
-    const std::optional<RackNote> note = read_note(rack_.name);
-    if (lock.ok() && note) {
-      if (const Status status = take_down(*note); !status.ok())
-        std::fprintf(stderr, "netsum emulate: %s\n", status.message().c_str());
-    }
-    owns_rack_ = false;
-  }
-  std::error_code error;
-  if (!folder_.empty()) fs::remove_all(folder_, error);
+  keeper_.reset();
 }
 
 }  // namespace netsum::tool

@@ -16,6 +16,7 @@
 
 #include "emulate/ghost/cast.h"
 #include "netsum/status.h"
+#include "tools/netsum/emulate_keeper.h"
 #include "tools/netsum/emulate_plan.h"
 #include "tools/netsum/process.h"
 #include "tools/netsum/rack_plan.h"
@@ -58,7 +59,8 @@ class Emulation {
     rusage usage{};
   };
 
-  Status make_own_rack();
+  // Checks it, or names that which prepare() makes.
+  Status choose_rack(const std::string& name, bool has_aggregator);
   Status start(std::vector<int> ranks, bool is_real);
   Status start_scripts(bool output_to_stderr);
   Status watch();
@@ -77,8 +79,8 @@ class Emulation {
   const std::vector<std::string> command_;
   std::string record_path_;  // empty: scripts are recorded if the environment says so
   const StopSignals stop_;   // before any thread
-  bool in_rack_ = false, owns_rack_ = false;
-  std::string folder_;  // of files that this run needs
+  bool in_rack_ = false;
+  std::unique_ptr<EmulationKeeper> keeper_;  // from prepare() on
   std::string program_;
   std::vector<Part> parts_;
   std::vector<Script> scripts_;

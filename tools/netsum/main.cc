@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "netsum/version.h"
+#include "tools/netsum/emulate_keeper.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/process.h"
@@ -73,6 +74,7 @@ int run(int argc, char** argv) {
   commands.push_back(make_compression_command(app));
   commands.push_back(make_doctor_command(app));
   commands.push_back(make_emulate_command(app));
+  commands.push_back(make_emulate_keeper_command(app));
   commands.push_back(make_emulate_role_command(app));
   commands.push_back(make_place_command(app));
   commands.push_back(make_plan_command(app));
