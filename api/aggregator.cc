@@ -13,6 +13,7 @@
 #include "aggregator/p4/driver/p4runtime_driver.h"
 #include "aggregator/user/dataplane.h"
 #include "aggregator/xdp/xdp_dataplane.h"
+#include "api/aggregator_of_rank.h"
 #include "api/aggregator_ports.h"
 #include "src/base/spin_setting.h"
 #include "src/net/multicast.h"
@@ -250,6 +251,10 @@ Status check_rates(const AggregatorOptions& options) {
 }  // namespace
 
 Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& options) {
+  return start_aggregator_of_rank(options, kNoRank);
+}
+
+Result<std::unique_ptr<Aggregator>> start_aggregator_of_rank(const AggregatorOptions& options, int rank) {
   if (options.mtu < wire::kMinMtu || options.mtu > wire::kMaxMtu)
     return out_of_range("mtu", options.mtu, wire::kMinMtu, wire::kMaxMtu);
   if (options.max_jobs < 1 || options.max_jobs > 4096)
@@ -295,6 +300,7 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   control.parent = options.parent;
   control.parent_token = options.parent_token;
   control.on_event = options.on_event;
+  control.inside_rank = rank;
   control.place = place_for(options, *ports);
   control.tenant = {.jobs = options.tenant_jobs, .slots = static_cast<uint32_t>(options.tenant_slots)};
   auto service = ControlService::start(control, dataplane.value().get());

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "api/aggregator_of_rank.h"
 #include "src/base/text.h"
 #include "src/base/timeout.h"
 #include "src/job/plan_token.h"
@@ -76,7 +77,7 @@ Result<std::unique_ptr<Relays>> Relays::start(CommunicatorOptions* options) {
       // The plan knows the links. The job's planner is to give each tree what the plan gives it.
       relay.in_switch = true;
       relay.sum_rate_bps = static_cast<double>(tree.rate_bps);
-      auto started = Aggregator::start(relay);
+      auto started = start_aggregator_of_rank(relay, options->rank);
       if (!started.ok())
         return Status(started.status().code(),
                       "aggregators: the plan '" + printable(file) + "' has an aggregator at " + one.address +

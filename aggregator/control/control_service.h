@@ -31,6 +31,7 @@ struct ControlServiceOptions {
   std::string parent_token;
   PlaceInfo place;  // of this aggregator, without what place_of() adds
   TenantQuota tenant;
+  int inside_rank = kNoRank;  // whose process this aggregator is in
 };
 
 class ControlService {

@@ -83,6 +83,7 @@ Result<JobGrant> JobTable::grant_for(const Job& job, const Result<plan::JobPlan>
   while (grant.succession_id == 0);
   grant.job.scale_slots = kScaleSlots;
   grant.former_ranks = job.former_ranks;
+  grant.inside_rank = options_.inside_rank;
   grant.completed = std::numeric_limits<uint64_t>::max();
   for (const auto& member : job.members) grant.completed = std::min(grant.completed, member->completed);
   grant.dataplane = dataplane_->kind();

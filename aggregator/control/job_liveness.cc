@@ -73,8 +73,9 @@ Status JobTable::silence_of(int64_t now_us, Job& job, size_t rank) const {
       describe_ms((now_us - member.heard_us + member.forgiven * member.liveness_us / 4) / 1000);
   const std::string who = describe_rank(static_cast<int>(rank), member.host);
   if (whole_rack_is_silent(now_us, job, rank))
-    return {ErrorCode::kAggregatorLost, "the aggregator by which " + who + " joined " + silence +
-                                            " of any of its ranks: it is stopped or unreachable"};
+    return lost_with(member.rack_rank,
+                     {ErrorCode::kAggregatorLost, "the aggregator by which " + who + " joined " + silence +
+                                                      " of any of its ranks: it is stopped or unreachable"});
   return {ErrorCode::kPeerLost, who + " " + silence + ": it is stopped or unreachable",
           static_cast<int>(rank)};
 }

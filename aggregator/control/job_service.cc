@@ -40,6 +40,7 @@ control::Ready to_ready(const JobGrant& grant) {
   for (const uint16_t member : grant.member_of_rank) ready.add_member_of_rank(member);
   for (const int rank : grant.former_ranks) ready.add_former_ranks(static_cast<uint32_t>(rank));
   ready.set_completed(grant.completed);
+  if (grant.inside_rank != kNoRank) ready.set_inside_rank(static_cast<uint32_t>(grant.inside_rank));
   *ready.mutable_capabilities() = grant.capabilities;
   *ready.mutable_plan() = grant.plan;
   return ready;

@@ -225,6 +225,7 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   member.rack_payload_bytes = request.rack_payload_bytes;
   member.rack_slots = request.rack_slots;
   member.rack_stripes = request.rack_stripes;
+  member.rack_rank = request.rack_rank;
   member.dataplane = request.dataplane;
   member.sharing = std::move(sharing);
   sharing_bytes_ += sharing_bytes;
@@ -313,7 +314,9 @@ void JobTable::stream_ended(MemberId id) {
   const auto [number, rank] = found->second;
   members_.erase(found);
   Job& job = jobs_.at(number);
-  const bool by_aggregator = !job.members[static_cast<size_t>(rank)]->rack.empty();
+  const Member& member = *job.members[static_cast<size_t>(rank)];
+  const bool by_aggregator = !member.rack.empty();
+  const int rack_rank = member.rack_rank;
   const std::string host = remove_member(job, static_cast<size_t>(rank));
   // The members of a failed job have been told to end their streams.
   if (job.state != State::kFailed) note(AggregatorEvent::Kind::kMemberLost, job, rank, host);
@@ -322,7 +325,7 @@ void JobTable::stream_ended(MemberId id) {
     notify_missing(job);
     forget_if_over(number);
   } else {
-    fail(number, disconnected(rank, host, by_aggregator), kNoRank);
+    fail(number, lost_with(rack_rank, disconnected(rank, host, by_aggregator)), kNoRank);
   }
   settle(now_us_);
 }

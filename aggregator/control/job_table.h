@@ -78,6 +78,7 @@ struct MemberRequest {
   uint32_t rack_payload_bytes = 0;
   uint32_t rack_slots = 0;
   uint32_t rack_stripes = 0;
+  int rack_rank = kNoRank;                  // whose process that aggregator is in
   Capabilities dataplane;                   // of the shard or the rack
   std::optional<control::Sharing> sharing;  // set if this aggregator plans the job's shares: the rank's input
   uint32_t shard_job = 0;   // the job's index in the member's shard, if an aggregator sums, too
@@ -112,6 +113,7 @@ struct JobGrant {
   uint64_t succession_id = 0;            // random: JobSpec::succeeds of a job that succeeds this one
   std::vector<uint16_t> member_of_rank;  // empty: every rank is a member, by its own number
   std::vector<int> former_ranks;         // by rank: the rank that it joined as; empty: the same
+  int inside_rank = kNoRank;             // as JobTableOptions
   uint64_t completed = 0;                // the minimum of the members'
   netsum_key sum_secret{};               // verified sums: the secret of their tags
   Capabilities capabilities;             // common to all dataplanes that sum for the job
@@ -144,6 +146,7 @@ struct JobTableOptions {
   int64_t join_timeout_us = 60'000'000;
   PlaceInfo place;  // of this aggregator; its stripes are the dataplane's
   TenantQuota tenant;
+  int inside_rank = kNoRank;  // whose process this aggregator is in
   // Tasks wait for take_task(). Otherwise each call runs them before it returns.
   bool defer_tasks = false;
 };
@@ -240,10 +243,11 @@ class JobTable {
     std::string shard_endpoint;
     uint32_t shard_payload_bytes = 0;
     uint32_t shard_slots = 0;
-    std::string rack;  // hierarchy, as are the next three
+    std::string rack;  // hierarchy, as are the next four
     uint32_t rack_payload_bytes = 0;
     uint32_t rack_slots = 0;
     uint32_t rack_stripes = 0;
+    int rack_rank = kNoRank;
     Capabilities dataplane;   // of the shard or the rack
     SharingText sharing;      // PlanInput::Rank::sharing; null: it has sent none
     bool sent_below = false;  // it says that an aggregator is below this one

@@ -155,6 +155,7 @@ void ParentRelay::join(const control::JoinRequest& message, const Address& peer,
       session.rank = static_cast<int>(request.rank);
       session.host = above.origin();
       session.rack = request.rack;
+      session.rack_rank = request.rack_rank;
       session.multicast = request.multicast && request.rack.empty();
       session.began_us = monotonic_us();
       session.deadline_us = session.began_us + timeout_us;
@@ -226,8 +227,9 @@ void ParentRelay::on_call_over(SessionId id, const grpc::Status& status, std::sh
       } else if (session.member == 0) {
         stream->enqueue_end(to_rpc_status({ErrorCode::kUnreachable, parent + " does not answer"}));
       } else {
-        end_with(*stream, {ErrorCode::kAggregatorLost,
-                           parent + " is lost: its process died or its host is unreachable"});
+        end_with(*stream, lost_with(session.parent_rank,
+                                    {ErrorCode::kAggregatorLost,
+                                     parent + " is lost: its process died or its host is unreachable"}));
       }
       release(session);
       sessions_.erase(found);
@@ -274,7 +276,7 @@ void ParentRelay::on_stream_over(SessionId id) {
       session.has_failed = true;
       ++session.unanswered;
       claim = claim_of(session);
-      lost = disconnected(session.rank, session.host, !session.rack.empty());
+      lost = lost_with(session.rack_rank, disconnected(session.rank, session.host, !session.rack.empty()));
     }
   }
   if (!lost.ok()) return send_failure(id, claim, lost);

@@ -32,7 +32,8 @@ struct RelayOptions {
   std::string token;         // members must present it; empty: none is required
   int max_jobs = 64;
   std::chrono::milliseconds join_timeout{60'000};
-  PlaceInfo place;  // of this aggregator; its stripes are the dataplane's
+  PlaceInfo place;            // of this aggregator; its stripes are the dataplane's
+  int inside_rank = kNoRank;  // whose process this aggregator is in
 };
 
 // Heartbeats need the lock: nothing that can block or take long is done with it, as in LocalJobs.
@@ -100,10 +101,12 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   struct Session {
     JobSpec spec;
     int rank = 0;
-    std::string host;        // of the rank, for messages
-    std::string rack;        // of an aggregator below this one that joins for the rank; else empty
-    bool multicast = false;  // it can receive from a multicast group
-    MemberId member = 0;     // the parent's; 0: it has not answered yet
+    std::string host;           // of the rank, for messages
+    std::string rack;           // of an aggregator below this one that joins for the rank; else empty
+    int rack_rank = kNoRank;    // whose process that aggregator is in
+    int parent_rank = kNoRank;  // ... and the parent
+    bool multicast = false;     // it can receive from a multicast group
+    MemberId member = 0;        // the parent's; 0: it has not answered yet
     int64_t began_us = 0;
     int64_t deadline_us = 0;  // for the parent's first event
     std::shared_ptr<MemberStream> stream;

@@ -25,6 +25,8 @@ Status ParentRelay::grant(SessionId id, Session& session, const control::Ready& 
   Grant& grant = entry->second;
   ++grant.sessions;
   session.job = key;
+  if (ready.has_inside_rank() && ready.inside_rank() < session.spec.world_size())
+    session.parent_rank = static_cast<int>(ready.inside_rank());
   if (!grant.installed) {
     grant.waiting.emplace_back(id, ready);
     return {};
@@ -44,6 +46,7 @@ control::Ready ParentRelay::ready_for(const Grant& grant, const control::Ready& 
   own.host_meeting = ready.host_meeting();
   own.succession_id = ready.succession_id();
   own.completed = ready.completed();
+  own.inside_rank = options_.inside_rank;
   own.sum_secret = {ready.sum_secret_0(), ready.sum_secret_1()};
   own.member_of_rank = grant.member_of_rank;
   own.plan = ready.plan();

@@ -101,9 +101,11 @@ int64_t ParentRelay::check_parent(std::unique_lock<std::mutex>& lock, int64_t no
     streams.push_back(session.stream);
     reports.push_back(
         fail(id, session,
-             {ErrorCode::kAggregatorLost,
-              "the aggregator at " + options_.parent + ", the parent of this one, has not answered for " +
-                  describe_ms(session.liveness_us / 1000) + ": it is stopped or unreachable"}));
+             lost_with(
+                 session.parent_rank,
+                 {ErrorCode::kAggregatorLost,
+                  "the aggregator at " + options_.parent + ", the parent of this one, has not answered for " +
+                      describe_ms(session.liveness_us / 1000) + ": it is stopped or unreachable"})));
   }
   lock.unlock();
   for (const auto& stream : streams) stream->pump();

@@ -44,6 +44,8 @@ control::JoinRequest ParentRelay::request_above(const control::JoinRequest& mess
   // Shards do not sum beside a hierarchy.
   if (request.job.shares() != static_cast<uint32_t>(Shares::kOff)) above.clear_shard_endpoint();
   above.set_rack(rack_);
+  above.clear_rack_rank();
+  if (options_.inside_rank != kNoRank) above.set_rack_rank(static_cast<uint32_t>(options_.inside_rank));
   above.set_rack_payload_bytes(payload);
   if (request.rack.empty()) above.set_rack_slots(std::numeric_limits<uint32_t>::max());
   above.set_rack_stripes(static_cast<uint32_t>(limits.stripes));

@@ -36,6 +36,8 @@ MemberRequest to_member_request(const control::JoinRequest& request, const Addre
   member.rack_payload_bytes = request.rack_payload_bytes();
   member.rack_slots = request.rack_slots();
   member.rack_stripes = request.rack_stripes();
+  if (request.has_rack_rank() && request.rack_rank() < request.job().world_size())
+    member.rack_rank = static_cast<int>(request.rack_rank());
   member.dataplane = request.dataplane();
   if (request.has_sharing()) member.sharing = request.sharing();
   member.shard_job = request.shard_job();

@@ -421,16 +421,18 @@ Result<std::shared_ptr<JobService>> make_job_service(const ControlServiceOptions
                         .max_jobs = options.max_jobs,
                         .join_timeout_us = std::chrono::microseconds(join_timeout).count(),
                         .place = options.place,
-                        .tenant = options.tenant},
+                        .tenant = options.tenant,
+                        .inside_rank = options.inside_rank},
         dataplane, options.on_event));
   }
   if (const auto channel = make_channel(options.parent, options.tls); !channel.ok()) return channel.status();
   const auto connect = [parent = options.parent, tls = options.tls](int silence_ms) {
     return make_channel(parent, tls, silence_ms).value();
   };
-  auto relay = std::make_shared<ParentRelay>(RelayOptions{options.parent, options.parent_token, options.token,
-                                                          options.max_jobs, join_timeout, options.place},
-                                             dataplane, connect);
+  auto relay = std::make_shared<ParentRelay>(
+      RelayOptions{options.parent, options.parent_token, options.token, options.max_jobs, join_timeout,
+                   options.place, options.inside_rank},
+      dataplane, connect);
   dataplane->set_on_lost([weak = std::weak_ptr(relay)](const Status& reason) {
     if (const auto one = weak.lock()) one->on_dataplane_lost(reason);
   });

@@ -218,7 +218,7 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
       Status armed = stream_->arm(on_failure, parameters_.on_left);
       if (!armed.ok() || parameters_.liveness.count() == 0) return armed;
       heartbeat_ = std::make_unique<Heartbeat>(channel_, parameters_.address, claim(), parameters_.liveness,
-                                               [this](const Status& lost) { stream_->fail(lost); });
+                                               [this](const Status& lost) { stream_->lose(lost); });
       return heartbeat_->start();
     }
     case JoinStream::Outcome::kFailed:

@@ -6,6 +6,7 @@
 #include "src/base/text.h"
 #include "src/control/channel.h"
 #include "src/control/rpc_status.h"
+#include "src/job/ranks.h"
 
 namespace netsum {
 
@@ -168,12 +169,22 @@ void JoinStream::OnDone(const grpc::Status& status) {
   }
   if (lost) {
     const std::string why = status.ok() ? "it ended the membership" : printable(status.error_message(), 1024);
-    fail({ErrorCode::kAggregatorLost, "lost the aggregator at " + address_ + ": " + why});
+    lose({ErrorCode::kAggregatorLost, "lost the aggregator at " + address_ + ": " + why});
   }
   // Under the lock to the end: the owner may destroy this object as soon as it sees `over_`.
   const std::lock_guard lock(mutex_);
   over_ = true;
   changed_.notify_all();
+}
+
+void JoinStream::lose(const Status& lost) {
+  int inside_rank = kNoRank;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ready_.has_inside_rank() && ready_.inside_rank() < request_.job().world_size())
+      inside_rank = static_cast<int>(ready_.inside_rank());
+  }
+  fail(lost_with(inside_rank, lost));
 }
 
 void JoinStream::fail(const Status& failure) {

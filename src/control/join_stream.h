@@ -61,6 +61,8 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
 
   // Fails the membership as an event of the stream would.
   void fail(const Status& failure);
+  // The aggregator is lost and, if it is inside a rank's process, the rank.
+  void lose(const Status& lost);
 
   bool over() const;
   // Cancels the call and waits for its end. Returns false if `deadline` passed first.

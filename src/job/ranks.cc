@@ -33,6 +33,13 @@ Status disconnected(int rank, const std::string& host, bool by_aggregator) {
   return {ErrorCode::kPeerLost, describe_rank(rank, host) + kWhy, rank};
 }
 
+Status lost_with(int inside_rank, const Status& lost) {
+  if (inside_rank == kNoRank || lost.code() != ErrorCode::kAggregatorLost) return lost;
+  return {ErrorCode::kPeerLost,
+          "rank " + std::to_string(inside_rank) + ", which sums for others, is lost: " + lost.message(),
+          inside_rank};
+}
+
 std::string describe_ms(int64_t ms) {
   if (ms < 1000) return std::to_string(ms) + " ms";
   std::string text = std::to_string(ms / 1000);

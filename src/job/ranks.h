@@ -23,6 +23,9 @@ std::string describe_rank(int rank, const std::string& host);
 // lost itself (kAggregatorLost).
 Status disconnected(int rank, const std::string& host, bool by_aggregator);
 
+// `lost` tells of an aggregator. If that is inside a rank's process, the rank is lost, too: kPeerLost. kNoRank: it is inside none.
+Status lost_with(int inside_rank, const Status& lost);
+
 // 1500 -> "1.5 s", 200 -> "200 ms".
 std::string describe_ms(int64_t ms);
 

@@ -139,6 +139,18 @@ class RackTopologyTest(RackCommandTest):
         assert "user-space below user-space" in report["summed_by"]
         exported = self.run_command("plan", self.folder / "topology.yaml", "--export", "relays").text("out")
         assert exported.count("sum gpu") == plan.count("sum 10.77.0.")
+        # A rank dies with the aggregators inside it, above or below those of others: no other place brings it back.
+        inside = [int(line.split()[3]) for line in plan.splitlines() if line.startswith("sum ")]
+        for victim in sorted(set(inside)):
+            flags = ("--bytes", "64k", "--iterations", 1_000_000, "--on-failure", "failover", "--report-events")
+            ranks = [self.start_rank(w, 4, *flags) for w in range(4)]
+            for rank in ranks:
+                rank.wait_for('"event":"iteration"', name="out")
+            ranks[victim].process.kill()
+            for rank in ranks[:victim] + ranks[victim + 1 :]:
+                assert rank.end() == 3
+                error = json.loads(rank.text("out").splitlines()[-1])
+                assert (error["code"], error["rank"]) == ("peer_lost", victim), error
 
     def test_links_that_lose_packets_between_switches_are_named(self):
         topology = self.write(RACKS)
