@@ -16,6 +16,7 @@
 
 #include "session/job_testing.h"
 #include "src/base/rng.h"
+#include "src/base/soak.h"
 
 namespace netsum {
 namespace {
@@ -486,7 +487,7 @@ struct AllTypes {
 TEST(CommunicatorTest, TheSameBitsHoweverTheRanksAreSpread) {
   const auto first = start_aggregator(2), second = start_aggregator();
   const std::vector<std::string> aggregators = {first->control_address(), second->control_address()};
-  for (const int ranks : {4, 5}) {  // five: the hosts differ in size
+  for (const int ranks : soak() ? std::vector{4, 5} : std::vector{5}) {  // five: the hosts differ in size
     for (const Numerics numerics : {Numerics::kFixed, Numerics::kAuto}) {
       std::vector<AllTypes> results;
       std::mutex mutex;

@@ -363,7 +363,7 @@ def run(options, say):
         )
         chaos = Chaos(options, rack, folder, say)
         stack.callback(lambda: chaos.aggregator.process and chaos.aggregator.kill())
-        environment = clean_environment({"WORLD_SIZE": str(options.workers)})
+        environment = clean_environment({"WORLD_SIZE": str(options.workers), "REST_MS": str(options.rest_ms)})
         for rank in range(options.workers):
             agent = Agent(
                 rank, rack.inside(rank, sys.executable, HERE / "agent.py", folder, TIMEOUT_S), environment, log
@@ -395,6 +395,12 @@ def parse_arguments():
         "--least-faults", type=int, default=0, help="go on after these minutes until there were so many (%(default)s)"
     )
     parser.add_argument("--workers", type=int, default=8, help="ranks (%(default)s)")
+    parser.add_argument(
+        "--rest-ms",
+        type=float,
+        default=0,
+        help="of each rank after each step, so that fewer are compared (%(default)g)",
+    )
     parser.add_argument("--pause", default="2,6", help="least and most seconds from fault to fault (%(default)s)")
     parser.add_argument(
         "--netsum",

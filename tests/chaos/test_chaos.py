@@ -48,19 +48,21 @@ def test_bad_arguments():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
 @pytest.mark.parametrize(
-    ("workers", "minutes", "seed"),
+    ("workers", "minutes", "rest_ms", "seed"),
     [
-        pytest.param("3", "0.3", "5", id="short"),
+        # Without a rest, the ranks keep both cores busy, and the steps are computed once more to be compared.
+        pytest.param("3", "0.3", "20", "5", id="short"),
         pytest.param(
             "4",
             "10",
+            "0",
             os.environ.get("NETSUM_SIM_SEED", "5"),
             id="long",
             marks=[pytest.mark.soak, pytest.mark.timeout(2400)],
         ),
     ],
 )
-def test_a_run(tmp_path, workers, minutes, seed):
+def test_a_run(tmp_path, workers, minutes, rest_ms, seed):
     assert chaos.ROOT.joinpath("build/release/tools/netsum/netsum").exists(), "run make build first"
     output = tmp_path / "run"
     run = subprocess.run(
@@ -71,6 +73,8 @@ def test_a_run(tmp_path, workers, minutes, seed):
             workers,
             "--minutes",
             minutes,
+            "--rest-ms",
+            rest_ms,
             "--pause",
             "1,3",
             "--least-faults",  # on a slow machine the ranks may not train yet when the minutes have passed
@@ -86,7 +90,7 @@ def test_a_run(tmp_path, workers, minutes, seed):
         check=False,
     )
     assert run.returncode == 0, (
-        f"chaos.py --workers {workers} --minutes {minutes} --pause 1,3 --least-faults 5 --seed {seed}:\n{run.stdout}{run.stderr}"
+        f"chaos.py --workers {workers} --minutes {minutes} --rest-ms {rest_ms} --pause 1,3 --least-faults 5 --seed {seed}:\n{run.stdout}{run.stderr}"
     )
     report = json.loads((output / "report.json").read_text(encoding="utf-8"))
     assert report["faults"] >= 5 and report["steps"] > 0 and report["weights_compared"] > 0

@@ -86,6 +86,7 @@ def train(folder, generation, timeout):
     """One rank of one generation: from the last checkpoint to the step that the file `stop_at` names, when there is one."""
     folder = pathlib.Path(folder)
     rank = int(os.environ["RANK"])
+    rest_s = float(os.environ.get("REST_MS", "0")) / 1000
     checkpoint, stop_at = folder / "checkpoint.pt", folder / "stop_at"
     torch.set_num_threads(1)
     with (folder / f"rank{rank}.jsonl").open("a", buffering=1, encoding="utf-8") as file:
@@ -101,6 +102,7 @@ def train(folder, generation, timeout):
             note(event="began", step=training.step)
             while not (stop_at.exists() and training.step >= int(stop_at.read_text(encoding="utf-8"))):
                 training.one_step(rank)
+                time.sleep(rest_s)
                 if training.step % CHECKPOINT_STEPS == 0:
                     stats = netsum.torch.stats()
                     note(

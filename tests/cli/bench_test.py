@@ -7,6 +7,7 @@ import struct
 import tempfile
 import time
 
+import pytest
 from harness import PATIENCE_S, CommandTest
 from netsum_bench.processes import free_port
 
@@ -82,6 +83,7 @@ class BenchTest(CommandTest):
             assert rank["link_bytes_sent"] == rank["bytes_sent"]
             assert rank["payload_share"] > 0.5
 
+    @pytest.mark.soak  # 66 processes; host_core_test.cc has as many ranks in one
     def test_more_workers_than_an_aggregator_takes(self):
         command = self.run_command(
             "bench",

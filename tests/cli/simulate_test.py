@@ -16,7 +16,7 @@ class SimulateTest(CommandTest):
 
     def test_the_hash_of_all_runs_does_not_depend_on_threads(self):
         def traces(*arguments):
-            command = self.run_command("simulate", "--runs", "80", *arguments)
+            command = self.run_command("simulate", "--runs", "30", *arguments)
             return re.search(r"traces +hash ([0-9a-f]{16})", command.text("out")).group(1)
 
         assert traces("--jobs", "1") == traces("--jobs", "2")

@@ -261,7 +261,7 @@ TEST(SlowLink, SharesLeaveTwoEquallySlowLinks) {
 
 // Each second, which is about six operations.
 TEST(SlowLink, SharesDoNotFollowALinkThatFlaps) {
-  const int operations = soak() ? 200 : 80;
+  const int operations = soak() ? 200 : 48;
   for (const uint64_t seed : seeds()) {
     SCOPED_TRACE(replay(seed));
     Training training{.operations = kBefore + operations, .small_ones = true, .pause_us = 3000, .seed = seed};

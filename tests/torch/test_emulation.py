@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from netsum_bench.processes import Watched, free_port
+import ranks
+from netsum_bench.processes import Watched
 
 NETSUM = pathlib.Path(
     os.environ.get("NETSUM_BUILD", pathlib.Path(__file__).parents[2] / "build/release"), "tools/netsum/netsum"
@@ -217,33 +218,20 @@ dist.destroy_process_group()
 """
 
 
-def recorded(script, ranks, aggregator, **variables):
-    """Runs the script as real ranks, and returns what rank 0 has printed."""
-    more = variables | {"NETSUM_SHARED_MEMORY": "0", "NETSUM_AGGREGATOR": aggregator, "WORLD_SIZE": str(ranks)}
-    more |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, script],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(**more, RANK=str(rank), LOCAL_RANK="0"),
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        said = [process.communicate(timeout=PATIENCE_S) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert not any(process.returncode for process in processes), said
-    return json.loads(said[0][0])
+def recorded(script, aggregator, **variables):
+    """Runs the script as two real ranks, and returns what rank 0 has printed."""
+    more = variables | {"NETSUM_SHARED_MEMORY": "0", "NETSUM_AGGREGATOR": aggregator}
+    text = f"import os\nos.environ.update({more | {'LOCAL_RANK': '0'}})\n{script.read_text(encoding='ascii')}"
+    with ranks.Scripts() as scripts:
+        ended = scripts.run_ranks(text, text)
+    assert not any(one.returncode for one in ended), ended
+    return json.loads(ended[0].stdout)
 
 
 def test_ghosts_that_contribute_recorded_values_repeat_a_run(tmp_path, aggregator):
     script = tmp_path / "train.py"
     script.write_text(RERUN_SCRIPT, encoding="ascii")
-    of_real = recorded(script, 2, aggregator, NETSUM_RECORD=str(tmp_path / "p"), NETSUM_RECORD_VALUES="1")
+    of_real = recorded(script, aggregator, NETSUM_RECORD=str(tmp_path / "p"), NETSUM_RECORD_VALUES="1")
     assert of_real[1:] == [[1, 2], [1, 2], 5]
     flags = ["--contributions", "recorded"]
     printed = emulate(tmp_path / "p", 2, aggregator, sys.executable, script, flags=flags).stdout
@@ -284,7 +272,7 @@ def test_a_recorded_job_of_fsdp(tmp_path, aggregator):
     script = tmp_path / "train.py"
     script.write_text(FSDP_SCRIPT, encoding="ascii")
     variables = {"NETSUM_RECORD": str(tmp_path / "p"), "NETSUM_RECORD_VALUES": "16"}
-    of_real = recorded(script, 2, aggregator, **variables)
+    of_real = recorded(script, aggregator, **variables)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     for flags in ([], ["--contributions", "recorded"]):
         printed = emulate(tmp_path / "p", 2, aggregator, *torchrun, script, flags=flags).stdout
@@ -299,7 +287,7 @@ def test_a_check_records_the_script_in_each_run(tmp_path, aggregator):
     script = tmp_path / "train.py"
     script.write_text(RERUN_SCRIPT, encoding="ascii")
     (tmp_path / "once").mkdir()
-    recorded(script, 2, aggregator, NETSUM_RECORD=f"{tmp_path}/once/p")
+    recorded(script, aggregator, NETSUM_RECORD=f"{tmp_path}/once/p")
     flags = ["--check", "1", "--json"]
     before = os.listdir(tmp_path)
     said = emulate(tmp_path / "once" / "p", 2, aggregator, sys.executable, script, flags=flags)

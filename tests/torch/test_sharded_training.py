@@ -209,7 +209,6 @@ def assert_same_fsdp2(names):
     assert_same_trainings({f"fsdp2 {name}": training(name) for name in names})
 
 
-@pytest.mark.all_ways
 def test_fully_shard(way):
     assert_same_fsdp2((*BOTH_WAYS, *(("clip", "divide_factor", "bfloat16") if way == "shared_memory" else ())))
 
@@ -312,7 +311,6 @@ def assert_overlap_changes_no_bit(names, world_size=2):
             assert (in_flight > 0) != uses_at_once, (name, in_flight)
 
 
-@pytest.mark.all_ways
 def test_overlap_changes_no_bit(way):
     some = ("accumulate", "prefetch", "divide_by_size", "reduce_bfloat16")
     assert_overlap_changes_no_bit(some if way == "shared_memory" else BOTH_WAYS)
