@@ -12,7 +12,7 @@
 
 #include "src/base/text.h"
 #include "tools/netsum/burst_log.h"
-#include "tools/netsum/flags.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "src/base/text.h"
-#include "tools/netsum/flags.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

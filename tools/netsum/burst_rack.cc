@@ -5,9 +5,9 @@
 #include "src/base/clock.h"
 #include "src/base/text.h"
 #include "tools/netsum/burst_log.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/rack_loss.h"
 #include "tools/netsum/rack_note.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "src/bursts/bins.h"
-#include "tools/netsum/flags.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "src/bursts/bins.h"
 #include "tools/netsum/burst_report.h"
-#include "tools/netsum/flags.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -9,7 +9,7 @@
 #include "src/base/text.h"
 #include "tools/netsum/chakra.pb.h"
 #include "tools/netsum/exit_codes.h"
-#include "tools/netsum/flags.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "src/base/text.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/plan_file.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "src/base/text.h"
 #include "tools/netsum/cluster_file.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/hostlist.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

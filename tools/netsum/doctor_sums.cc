@@ -8,7 +8,7 @@
 
 #include "netsum/communicator.h"
 #include "tools/netsum/doctor_checks.h"
-#include "tools/netsum/flags.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -13,8 +13,8 @@
 #include "emulate/ghost/cast.h"
 #include "src/base/file_descriptor.h"
 #include "src/program/values.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/program_files.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

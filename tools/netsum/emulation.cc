@@ -14,9 +14,9 @@
 #include "emulate/ghost/operation.h"
 #include "emulate/ghost/player.h"
 #include "tools/netsum/emulate_report.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/program_files.h"
 #include "tools/netsum/rack_make.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cctype>
-#include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <regex>
 #include <sstream>
 
 #include "src/net/address.h"
-#include "tools/netsum/exit_codes.h"
 
 namespace netsum::tool {
 namespace {
@@ -152,20 +149,6 @@ void declare_inject_flags(CLI::App& app, InjectedFaults& faults, const std::stri
   if (!variable.empty()) option->envname(variable);
   app.add_option("--inject-seed", faults.seed, "Seed of injected faults (no effect with xdp)")
       ->capture_default_str();
-}
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-int write_file(const std::string& path, const std::string& text) {
-  std::ofstream stream(path, std::ios::binary);
-  stream << text;
-  stream.close();
-  if (stream) return kExitOk;
-  std::fprintf(stderr, "netsum: %s: cannot be written; check the folder and its permissions\n", path.c_str());
-  return kExitFailed;
 }
 
 }  // namespace netsum::tool

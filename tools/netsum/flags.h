@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,14 +13,9 @@
 #include "netsum/settings.h"
 #include "netsum/status.h"
 #include "tools/netsum/quantity.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
-
-// A command line (or environment, or file named there) that cannot be served; what() says what to change.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 // Declares an option whose text `parse` turns into `value`. `parse` returns a Result; its error becomes the message.
 template <typename T, typename Parse>
@@ -55,10 +49,6 @@ CLI::Option* add_choice(CLI::App& app, const std::string& flag, T& value,
 // variable of the environment.
 CLI::Option* add_setting(CLI::App& app, const std::string& flag, std::string_view row, SettingValues& values);
 
-// Of --verify.
-inline const std::map<std::string, Verify> kVerifyModes = {
-    {"packet", Verify::kPacket}, {"both", Verify::kBoth}, {"sum", Verify::kSum}};
-
 // "host:port[,host:port...]"; empty parts are left out.
 Result<std::vector<std::string>> parse_addresses(std::string_view text);
 
@@ -91,11 +81,6 @@ struct TokenFlag {
 
 // --inject-loss and --inject-seed; `variable`: an environment variable for the loss.
 void declare_inject_flags(CLI::App& app, InjectedFaults& faults, const std::string& variable = "");
-
-std::string environment(const char* name);
-
-// Writes a file that a flag names. Returns the exit status, and reports a failure on standard error.
-int write_file(const std::string& path, const std::string& text);
 
 }  // namespace netsum::tool
 

@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "src/base/text.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/graph_report.h"
+#include "tools/netsum/usage.h"
 #include "tools/netsum/xml_file.h"
 
 namespace netsum::tool {

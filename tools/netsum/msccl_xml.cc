@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "src/base/text.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/xml_file.h"
 
 namespace netsum::tool {

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "src/base/text.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/plan_yaml.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -8,10 +8,11 @@
 #include <unordered_map>
 
 #include "src/base/text.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/hostlist.h"
 #include "tools/netsum/plan_file.h"
 #include "tools/netsum/plan_yaml.h"
+#include "tools/netsum/quantity.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "netsum/settings.h"
 #include "src/base/text.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/graph_file.h"
 #include "tools/netsum/plan_yaml.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -8,12 +8,12 @@
 #include "src/base/text.h"
 #include "tools/netsum/chakra.h"
 #include "tools/netsum/exit_codes.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/forest_xml.h"
 #include "tools/netsum/graph_report.h"
 #include "tools/netsum/msccl_xml.h"
 #include "tools/netsum/mscclpp_json.h"
 #include "tools/netsum/rack_graph_trees.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -15,8 +15,8 @@
 #include "src/base/text.h"
 #include "src/plan/interleave.h"
 #include "tools/netsum/exit_codes.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/plan_yaml.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -4,8 +4,8 @@
 #include <charconv>
 
 #include "src/base/text.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/plan_file.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -14,8 +14,8 @@
 #include "src/base/text.h"
 #include "src/program/json_lines.h"
 #include "src/program/packed.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/program_trace.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

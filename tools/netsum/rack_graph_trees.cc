@@ -8,10 +8,10 @@
 
 #include "src/base/text.h"
 #include "src/plan/topology.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/graph_file.h"
 #include "tools/netsum/plan_file.h"
 #include "tools/netsum/rack_plan.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

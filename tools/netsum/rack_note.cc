@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tools/netsum/flags.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

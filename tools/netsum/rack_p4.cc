@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "aggregator/p4/sizes.h"
-#include "tools/netsum/flags.h"
 #include "tools/netsum/process.h"
 #include "tools/netsum/rack_make.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {

@@ -3,7 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "src/base/text.h"
-#include "tools/netsum/flags.h"
+#include "tools/netsum/quantity.h"
 #include "tools/netsum/rack_loss.h"
 #include "tools/netsum/rack_make.h"
 #include "tools/netsum/rack_p4.h"

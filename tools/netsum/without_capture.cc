@@ -1,6 +1,6 @@
 // Where libpcap is missing.
 #include "tools/netsum/burst_log.h"
-#include "tools/netsum/flags.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "src/base/text.h"
-#include "tools/netsum/flags.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {
