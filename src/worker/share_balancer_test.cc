@@ -90,6 +90,22 @@ TEST(ShareBalancer, ABalancedJobKeepsItsWeights) {
   EXPECT_EQ(shares(balancer), before);
 }
 
+// Of two trees, the slow one is never held back, and the other one less, the nearer they are.
+TEST(ShareBalancer, ASmallerDifferenceOfTreesIsClear) {
+  const std::vector<uint32_t> weights = {1, 1};
+  for (const auto& [held, changes] : {std::pair(std::vector<int32_t>{0, 350, 1}, true),
+                                      {{50, 350, 1}, true},
+                                      {{0, 349, 1}, false},
+                                      {{51, 350, 1}, false}}) {
+    ShareBalancer balancer(weights, true), of_stars(weights);
+    EXPECT_FALSE(balancer.take(held));
+    EXPECT_EQ(balancer.tries(), changes);
+    EXPECT_EQ(balancer.take(held), changes);
+    EXPECT_EQ(shares(balancer)[0] < 0.5, changes);
+    EXPECT_FALSE(of_stars.take(held) || of_stars.take(held) || of_stars.tries());
+  }
+}
+
 TEST(ShareBalancer, WrongSharesConverge) {
   struct Case {
     std::vector<double> cost;

@@ -102,7 +102,10 @@ WorkerCore::WorkerCore(const WorkerOptions& options)
   const std::vector<uint32_t>& weights = options.stripe_weights;
   if (options.balance_period > 0 && weights.size() > 1 &&
       std::count(weights.begin(), weights.end(), 0u) == 0) {
-    balancer_.emplace(weights);
+    bool trees = false;
+    for (const StripeOptions& stripe : options_.stripes)
+      for (int rank = 0; rank < options_.world_size; ++rank) trees |= stripe.member_of(rank) != rank;
+    balancer_.emplace(weights, trees);
     looked_at_us_.resize(weights.size());
     const bool shards = std::any_of(options_.stripes.begin(), options_.stripes.end(),
                                     [](const auto& stripe) { return stripe.embedded_in != kNoRank; });
@@ -234,8 +237,8 @@ void WorkerCore::start(uint64_t id, OperationSpec spec) {
   if (options_.summands > options_.world_size && !spec.joint.summed) encoding.floats = FloatSums::kNo;
   enqueue(id, std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, encoding));
   ++period_.operations;
-  const uint64_t operations =
-      links_.has_value() && links_->tries() ? kShortPeriodOperations : kPeriodOperations;
+  const bool tries = (links_.has_value() && links_->tries()) || (balancer_.has_value() && balancer_->tries());
+  const uint64_t operations = tries ? kShortPeriodOperations : kPeriodOperations;
   // The operation that begins is not measured: it may be the only long one.
   const uint64_t chunks = links_.has_value() ? period_.chunks_before : period_.chunks;
   const bool long_enough =

@@ -33,6 +33,9 @@ struct Change {
 
 struct Training {
   int operations = 0;
+  // Instead of shards: so many hierarchies of two racks each, whose aggregators have links of the rate kLink. Changes are of the
+  // links of the first one's second rack.
+  int trees = 0;
   std::vector<Change> changes;
   int straggler = kNoRank;
   int64_t late_us = 0;
@@ -76,7 +79,9 @@ class Trainer final : public Program {
     for (const Change& change : job_->training->changes) {
       if (rank_ != 0 || change.operation != static_cast<int>(begun_)) continue;
       job_->simulation->at(now_us + change.after_us, [job = job_, change] {
-        job->simulation->network().set_rate(Simulation::worker_address(0, change.rank),
+        const int trees = job->training->trees;
+        job->simulation->network().set_rate(trees > 0 ? Simulation::aggregator_address(2 * trees)
+                                                      : Simulation::worker_address(0, change.rank),
                                             kLink * change.fraction);
       });
     }
@@ -145,6 +150,13 @@ Result run(const Training& training) {
        {&scenario.worker_up, &scenario.worker_down, &scenario.aggregator_up, &scenario.aggregator_down}) {
     *link = {.delay_us = 10, .jitter_us = 5, .bytes_per_us = kLink};
     link->queue_bytes = 1'000'000;
+  }
+  if (training.trees > 0) {
+    scenario.aggregators = training.trees;
+    scenario.shards = 0;
+    scenario.racks = 2;
+    scenario.stripe_weights.assign(static_cast<size_t>(training.trees), 1);
+    scenario.worker_up.bytes_per_us = scenario.worker_down.bytes_per_us = 100 * kLink;
   }
   Simulation simulation(scenario);
   Trainer::Job job{.simulation = &simulation, .training = &training};
@@ -289,6 +301,19 @@ TEST(SlowLink, SharesComeBackAfterRepair) {
     EXPECT_NEAR(result.shares.back()[5], 1.0 / kRanks, 0.01);
     EXPECT_LT(mean(result.took_us, training.operations - kJudged, kJudged),
               1.03 * mean(result.took_us, 1, kBefore - 1));
+  }
+}
+
+// A link that only one of two trees uses.
+TEST(SlowLink, SharesLeaveASlowTree) {
+  for (const uint64_t seed : seeds()) {
+    SCOPED_TRACE(replay(seed));
+    const Training training{
+        .operations = kBefore + 31, .trees = 2, .changes = {{kBefore, 0, 0.5, 0}}, .seed = seed};
+    const Result result = run(training);
+    EXPECT_EQ(result.problem, "");
+    EXPECT_NEAR(result.shares[kBefore + 30][0], 1.0 / 3, 0.04);
+    EXPECT_EQ(result.shares[kBefore][0], 0.5);
   }
 }
 
