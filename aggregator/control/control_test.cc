@@ -518,6 +518,9 @@ TEST_F(ControlTest, StatusTellsOfJobsAndCounters) {
     EXPECT_EQ(remote->status.counters[i].value, 0u);
   }
   EXPECT_GT(remote->status.unix_time_ms, 0u);
+  // The same clock, however long calls take.
+  EXPECT_LE(remote->least_ahead_us, 0);
+  EXPECT_GE(remote->most_ahead_us, 0);
   EXPECT_EQ(query_status(address_, "mouse", {}, kPatience).status().code(), ErrorCode::kPermissionDenied);
 }
 

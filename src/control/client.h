@@ -113,12 +113,18 @@ struct RemoteStatus {
   uint32_t protocol_version = 0;
   std::string dataplane;
   uint32_t payload_bytes = 0;
-  double round_trip_us = 0;
+  double round_trip_us = 0;  // the shortest of all but the first, which connects
+  // How far the aggregator's wall clock is ahead of this one, in microseconds.
+  int64_t least_ahead_us = INT64_MIN, most_ahead_us = INT64_MAX;
+
+  // It read `unix_ms`, with the rest cut off, while this end's wall clock went from `begin_us` to `end_us`. Narrows the bounds
+  // to what all calls allow; if a clock was set between them, to what the shortest one allows.
+  void note_clock(uint64_t unix_ms, int64_t begin_us, int64_t end_us);
 };
 
-// One status call. Errors: kUnreachable, kPermissionDenied, kTimeout.
+// Several calls on one connection, and the last answer. Errors: kUnreachable, kPermissionDenied, kTimeout.
 Result<RemoteStatus> query_status(const std::string& address, const std::string& aggregator_token,
-                                  const TlsOptions& tls, std::chrono::milliseconds timeout);
+                                  const TlsOptions& tls, std::chrono::milliseconds timeout, int calls = 2);
 
 }  // namespace netsum
 

@@ -1,5 +1,8 @@
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/control/client.h"
@@ -68,6 +71,12 @@ Bursts from_bursts(const control::Bursts& bursts) {
           .milliseconds = {bursts.milliseconds().begin(), bursts.milliseconds().end()}};
 }
 
+int64_t wall_us_now() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 RemoteStatus from_reply(const control::StatusReply& reply) {
   RemoteStatus remote;
   remote.protocol_version = reply.protocol_version();
@@ -100,25 +109,44 @@ RemoteStatus from_reply(const control::StatusReply& reply) {
 
 }  // namespace
 
+void RemoteStatus::note_clock(uint64_t unix_ms, int64_t begin_us, int64_t end_us) {
+  constexpr int64_t kPerMs = 1000;
+  const auto read_us = static_cast<int64_t>(std::min<uint64_t>(unix_ms, INT64_MAX / kPerMs / 2)) * kPerMs;
+  const int64_t least = read_us - end_us, most = read_us + kPerMs - begin_us;
+  if (end_us < begin_us) return;  // this clock was set
+  if (std::max(least, least_ahead_us) <= std::min(most, most_ahead_us)) {
+    least_ahead_us = std::max(least, least_ahead_us);
+    most_ahead_us = std::min(most, most_ahead_us);
+  } else if (most - least < most_ahead_us - least_ahead_us) {
+    least_ahead_us = least;
+    most_ahead_us = most;
+  }
+}
+
 Result<RemoteStatus> query_status(const std::string& address, const std::string& aggregator_token,
-                                  const TlsOptions& tls, std::chrono::milliseconds timeout) {
+                                  const TlsOptions& tls, std::chrono::milliseconds timeout, int calls) {
   const auto query = make_status_query(address, aggregator_token, tls, timeout);
   if (!query.ok()) return query.status();
 
-  // Twice: the first call establishes the connection, the second measures the round trip.
   RemoteStatus remote;
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < calls; ++i) {
     grpc::ClientContext context;
     context.set_deadline(query->deadline);
     control::StatusReply reply;
-    const int64_t start_us = monotonic_us();
+    const int64_t wall_us = wall_us_now(), start_us = monotonic_us();
     const grpc::Status result = query->stub->GetStatus(&context, query->request, &reply);
+    const auto took_us = static_cast<double>(monotonic_us() - start_us);
+    const int64_t wall_end_us = wall_us_now();
     if (!result.ok()) {
       if (const auto answer = from_rpc_status(result)) return *answer;
       return explain(address, tls, result).status;
     }
-    remote = from_reply(reply);
-    remote.round_trip_us = static_cast<double>(monotonic_us() - start_us);
+    RemoteStatus latest = from_reply(reply);
+    latest.least_ahead_us = remote.least_ahead_us;
+    latest.most_ahead_us = remote.most_ahead_us;
+    latest.note_clock(reply.unix_time_ms(), wall_us, wall_end_us);
+    latest.round_trip_us = i < 2 ? took_us : std::min(remote.round_trip_us, took_us);
+    remote = std::move(latest);
   }
   return remote;
 }

@@ -1,6 +1,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "netsum/communicator.h"
@@ -14,10 +15,8 @@
 namespace netsum::tool {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::system_clock;
-
 constexpr double kClockLimitMs = 1000;
+constexpr int kCalls = 8;  // of which some meet no queue
 
 Finding check_versions(const std::string& address, const RemoteStatus& remote) {
   Finding finding{Grade::kOk, address + " version",
@@ -34,14 +33,17 @@ Finding check_versions(const std::string& address, const RemoteStatus& remote) {
   return finding;
 }
 
-// `local_ms` is this clock in the middle of the call, so half a round trip is the uncertainty.
-Finding check_clock(const std::string& address, const RemoteStatus& remote, double local_ms) {
-  const double difference = static_cast<double>(remote.status.unix_time_ms) - local_ms;
-  Finding finding{Grade::kOk, address + " clock",
-                  fmt::format("{:+.0f} ms from this one's, give or take {:.1f} ms", difference,
-                              remote.round_trip_us / 2000 + 1),
-                  ""};
-  if (std::fabs(difference) > kClockLimitMs) {
+Finding check_clock(const std::string& address, const RemoteStatus& remote) {
+  const double least = static_cast<double>(remote.least_ahead_us) * 1e-3;
+  const double most = static_cast<double>(remote.most_ahead_us) * 1e-3;
+  const double half = (most - least) / 2, difference = least + half;
+  Finding finding{
+      Grade::kOk, address + " clock",
+      least <= 0 && most >= 0
+          ? fmt::format("no difference to this one's, give or take {:.1f} ms", std::max(-least, most))
+          : fmt::format("{:+.1f} ms from this one's, give or take {:.1f} ms", difference, half),
+      ""};
+  if (std::fabs(difference) > kClockLimitMs + half) {
     finding.grade = Grade::kWarn;
     finding.advice =
         "sums do not depend on it, but logs and certificates do; synchronise both clocks (chrony)";
@@ -124,11 +126,7 @@ std::string advice_for(const Status& status) {
 
 std::vector<Finding> check_group(const GroupCheck& check) {
   const Result<RemoteStatus> asked =
-      query_status(check.address, check.aggregator_token, check.tls, check.timeout);
-  const double after_ms = static_cast<double>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                                  system_clock::now().time_since_epoch())
-                                                  .count()) *
-                          1e-3;
+      query_status(check.address, check.aggregator_token, check.tls, check.timeout, kCalls);
   if (!asked.ok()) {
     return {
         {Grade::kFail, check.address + " control", asked.status().to_string(), advice_for(asked.status())}};
@@ -147,7 +145,7 @@ std::vector<Finding> check_group(const GroupCheck& check) {
     findings.back().advice = "it is about to stop and takes no new jobs; use another";
   }
   findings.push_back(check_versions(check.address, remote));
-  findings.push_back(check_clock(check.address, remote, after_ms - remote.round_trip_us / 2000));
+  findings.push_back(check_clock(check.address, remote));
   if (findings[1].grade != Grade::kFail && !remote.status.draining) {
     findings.push_back(check_path(check));
     if (check.verify && findings.back().grade != Grade::kFail)
