@@ -60,16 +60,17 @@ std::vector<Finding> check_paths(GroupCheck check, const std::vector<std::string
 // announced; empty: unknown.
 Finding check_sums(const GroupCheck& check, const std::vector<std::string>& can);
 
-// What the sums of two ranks took at one pace.
+// What the sums of two ranks took in a turn.
 struct PaceTrial {
   std::vector<double> ms;  // of each sum
   uint64_t packets = 0;    // sent by both
   uint64_t sent_again = 0;
 };
-// Recommends the pace only if it has gained.
-Finding judge_pace(const std::string& address, double pace_bps, const PaceTrial& without,
-                   const PaceTrial& with);
-// Sums of two ranks in this process, with `check.pace_bps` and without, in turns.
+// Recommends the pace only if it has gained, and each turn with it was better than all without.
+Finding judge_pace(const std::string& address, double pace_bps, const std::vector<PaceTrial>& without,
+                   const std::vector<PaceTrial>& with);
+// Sums of two ranks in this process, with `check.pace_bps` and without, in turns, for about 20 s at most. None at a pace at which
+// they must take much longer.
 Finding check_pace(const GroupCheck& check);
 
 }  // namespace netsum::tool
