@@ -306,6 +306,7 @@ void WorkerCore::take_update() {
 
 void WorkerCore::begin_period() {
   period_ = {};
+  period_.sent = chunks_sent();
   if (!links_.has_value() || options_.last == nullptr) return;
   for (const Counter& sums : options_.last->sums) period_.last.push_back(sums.get());
 }
@@ -327,7 +328,9 @@ std::vector<int32_t> WorkerCore::measured_of_links() const {
   uint64_t busy_us = 0;
   for (size_t core = 0; core < group_.cores(); ++core)
     busy_us = std::max(busy_us, group_.busy_us(core).get());
-  const uint64_t ns = busy_us * 1000 / std::max<uint64_t>(1, period_.chunks_before);
+  // Of chunks that were sent: operations start ahead of them, the first ones at once.
+  const uint64_t sent = chunks_sent() - period_.sent;
+  const uint64_t ns = sent == 0 ? 0 : busy_us * 1000 / sent;
   measured[ranks + static_cast<size_t>(options_.rank)] =
       static_cast<int32_t>(std::min<uint64_t>(ns, 1'000'000'000));
   return measured;
@@ -393,6 +396,13 @@ Progress WorkerCore::own_progress(size_t stream) const {
     now.window_packets += stripe->slots().window_packets(stream);
   }
   return now;
+}
+
+uint64_t WorkerCore::chunks_sent() const {
+  uint64_t sent = 0;
+  for (size_t stream = 0; stream < next_chunk_.size(); ++stream)
+    sent += std::min(next_chunk_[stream], progress(stream).lowest_chunk);
+  return sent;
 }
 
 uint64_t WorkerCore::finished_everywhere() const {

@@ -147,6 +147,7 @@ class WorkerCore {
     uint64_t operations = 0;
     uint64_t chunks = 0;
     uint64_t chunks_before = 0;  // the last operation
+    uint64_t sent = 0;           // chunks_sent() at the period's begin
     std::vector<uint64_t> last;  // by rank: WorkerOptions::last at the period's begin
   };
   struct PendingUpdate {
@@ -194,6 +195,7 @@ class WorkerCore {
   Progress own_progress(size_t stream) const;
   // Of all cores, after noting this one's.
   Progress progress(size_t stream) const;
+  uint64_t chunks_sent() const;  // by all stripes, of both streams
   // Of each stream, the first chunk that no stripe may send yet.
   Stripe::Limits send_limits() const;
   uint64_t finished_everywhere() const;

@@ -410,12 +410,18 @@ TEST(Traffic, WrongSharesAreCorrected) {
 }
 
 TEST(Traffic, RightSharesStayGood) {
-  Scenario scenario = planned_for_equal_links(1, 25);
-  const Report corrected = Simulation(scenario).run();
-  EXPECT_EQ(corrected.first_problem(), "");
-  scenario.balance_period = 0;
-  const Report planned = Simulation(scenario).run();
-  EXPECT_LT(static_cast<double>(corrected.ended_at_us), 1.05 * static_cast<double>(planned.ended_at_us));
+  // The spare host with a short queue, and as the others: there, all shares stay.
+  for (const bool short_queue : {true, false}) {
+    Scenario scenario = planned_for_equal_links(1, 25);
+    if (!short_queue) scenario.events.clear();
+    Simulation simulation(scenario);
+    const Report corrected = simulation.run();
+    EXPECT_EQ(corrected.first_problem(), "");
+    EXPECT_TRUE(short_queue || simulation.worker(0, 0).share_changes().get() == 0);
+    scenario.balance_period = 0;
+    const Report planned = Simulation(scenario).run();
+    EXPECT_LT(static_cast<double>(corrected.ended_at_us), 1.05 * static_cast<double>(planned.ended_at_us));
+  }
 }
 
 }  // namespace
