@@ -34,6 +34,8 @@ constexpr int64_t kLookUs = 20'000;
 constexpr int64_t kFollowUs = 50;
 // How long ghosts go on without a rank that has left: what it has taken part in may not have ended for them yet.
 constexpr seconds kAfterLeaving{1};
+// A member with so many packets in flight waits for none of them in particular, and a round trip of 16 pauses hides one.
+constexpr int64_t kManyInFlight = 32, kPauseUs = 100, kPausesOfRoundTrip = 16;
 // Bursts of one ghost that are handled before the others get their turn.
 constexpr int kBurstsInTurn = 8;
 // Packets that are sent before programs get their turn: a system call takes so long.
@@ -347,6 +349,16 @@ Status Crew::missing_group(bool others_left) {
   return {};
 }
 
+int64_t pause_us(std::span<const Flight> members) {
+  bool any = false;
+  for (const Flight& one : members) {
+    if (one.packets <= 0) continue;
+    if (one.packets < kManyInFlight || one.round_trip_us < kPausesOfRoundTrip * kPauseUs) return 0;
+    any = true;
+  }
+  return any ? kPauseUs : 0;
+}
+
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(steady_clock::now().time_since_epoch()).count();
 }
@@ -390,7 +402,27 @@ Status Crew::drive(const std::function<bool()>& done) {
   return {};
 }
 
+// Each packet that is sent is answered by one.
+Flight Crew::flight_of(Member* member) {
+  Flight flight;
+  const WorkerCore& core = *member->core;
+  for (size_t i = 0; i < core.stripe_count(); ++i) {
+    const StripeCounters& counters = core.stripe(i).counters();
+    flight.packets += static_cast<int64_t>(counters.packets_sent.get()) -
+                      static_cast<int64_t>(counters.packets_received.get());
+    flight.round_trip_us = std::max(flight.round_trip_us, static_cast<int64_t>(counters.srtt_us.get()));
+  }
+  if (core.idle()) member->unanswered = flight.packets;
+  flight.packets -= member->unanswered;
+  return flight;
+}
+
 void Crew::wait(int64_t until_us, std::vector<bool>* ready) {
+  flights_.clear();
+  for (const auto& member : members_)
+    if (member->core != nullptr) flights_.push_back(flight_of(member.get()));
+  if (const int64_t pause = std::min(pause_us(flights_), until_us - monotonic_us()); pause > 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(pause));
   const int64_t left_us = std::clamp<int64_t>(until_us - monotonic_us(), 0, kLookUs);
   epoll_event events[64];
   const timespec limit{left_us / 1'000'000, left_us % 1'000'000 * 1000};

@@ -31,6 +31,15 @@ namespace netsum::ghost {
 // The clock of players: monotonic.
 int64_t now_ns();
 
+// Of one member: its packets that were not answered yet, and its round trip.
+struct Flight {
+  int64_t packets = 0, round_trip_us = 0;
+};
+// For how long results may wait, so that several are handled at once: the wake-ups of one thread for single results of many members
+// would cost more than a link gives it time for, and what else runs on this machine would wait. 0: a member waits for its last packets,
+// or round trips are short.
+int64_t pause_us(std::span<const Flight> members);
+
 struct Ghost {
   int rank = 0;
   std::vector<GroupJob> groups =
@@ -98,6 +107,7 @@ class Crew {
     std::unique_ptr<PacketIo> io;
     std::unique_ptr<WorkerCore> core;  // null: not joined yet
     bool ready = false;                // connected
+    int64_t unanswered = 0;            // packets of operations that have ended
     // Operations that not all of the ghosts have submitted yet: how many have.
     std::unordered_map<uint64_t, size_t> submitted;
     std::vector<std::pair<uint64_t, OperationSpec>> waiting;  // until it is ready
@@ -117,6 +127,7 @@ class Crew {
   // Drives all until `done` or a failure.
   Status drive(const std::function<bool()>& done);
   void wait(int64_t until_us, std::vector<bool>* ready);
+  static Flight flight_of(Member* member);
   // Submits what is due by the programs of all ghosts: before and between the bursts of one, so that no other is late.
   void play_due();
   void follow_leader();
@@ -148,6 +159,7 @@ class Crew {
   bool all_open_ = false;
   uint64_t told_ = 0;  // steps
   std::vector<InPacket> burst_;
+  std::vector<Flight> flights_;
   std::vector<Player::Submission> submissions_;
   std::vector<WorkerCore::Completion> completions_;
   std::mutex mutex_;  // guards the following members

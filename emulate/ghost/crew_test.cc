@@ -66,6 +66,17 @@ Result<std::unique_ptr<Crew>> join(const CommunicatorOptions& options, const pro
 class CrewTest : public testing::TestWithParam<std::tuple<Numerics, int>> {};
 
 // The real rank gets what it has sent, and cannot tell ghosts from ranks.
+TEST(Pause, IsForMembersWithManyPacketsOnTheirWay) {
+  const auto of = [](std::vector<Flight> members) { return pause_us(members); };
+  EXPECT_GT(of({{.packets = 192, .round_trip_us = 23'000}, {.packets = 100, .round_trip_us = 23'000}}), 0);
+  EXPECT_GT(of({{.packets = 192, .round_trip_us = 23'000}, {.packets = 0, .round_trip_us = 20}}), 0);
+  EXPECT_EQ(of({{.packets = 192, .round_trip_us = 23'000}, {.packets = 3, .round_trip_us = 23'000}}), 0)
+      << "the last packets";
+  EXPECT_EQ(of({{.packets = 192, .round_trip_us = 200}}), 0) << "a fast link";
+  EXPECT_EQ(of({{.packets = 0, .round_trip_us = 23'000}}), 0);
+  EXPECT_EQ(of({}), 0);
+}
+
 TEST_P(CrewTest, GhostsTakePartInEachCollective) {
   const auto aggregator = start_aggregator_at("127.0.0.1:0");
   ASSERT_NE(aggregator, nullptr);
