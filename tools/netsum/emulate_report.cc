@@ -133,7 +133,13 @@ std::vector<double> EmulateReport::step_seconds() const {
   for (size_t step = 0; step < first_ids_.size(); ++step) {
     const uint64_t end = step + 1 < first_ids_.size() ? first_ids_[step + 1] : done_us.size();
     int64_t last_us = 0;
-    bool all = end <= done_us.size() && first_ids_[step] < end;
+    bool all = end <= done_us.size();
+    if (all &&
+        first_ids_[step] ==
+            end) {  // Without operations it has no end, such as the first one of a program without a cluster.
+      before_us = 0;
+      continue;
+    }
     for (uint64_t id = first_ids_[step]; all && id < end; ++id) {
       all = done_us[id] != 0;
       last_us = std::max(last_us, done_us[id]);
