@@ -218,12 +218,12 @@ dist.destroy_process_group()
 """
 
 
-def recorded(script, aggregator, **variables):
+def recorded(script, aggregator, *arguments, **variables):
     """Runs the script as two real ranks, and returns what rank 0 has printed."""
     more = variables | {"NETSUM_SHARED_MEMORY": "0", "NETSUM_AGGREGATOR": aggregator}
     text = f"import os\nos.environ.update({more | {'LOCAL_RANK': '0'}})\n{script.read_text(encoding='ascii')}"
     with ranks.Scripts() as scripts:
-        ended = scripts.run_ranks(text, text)
+        ended = scripts.run_ranks(text, text, arguments=arguments)
     assert not any(one.returncode for one in ended), ended
     return json.loads(ended[0].stdout)
 
@@ -239,6 +239,48 @@ def test_ghosts_that_contribute_recorded_values_repeat_a_run(tmp_path, aggregato
     (tmp_path / "p.1.values").unlink()
     ended = emulate(tmp_path / "p", 2, aggregator, sys.executable, script, flags=flags, accepted=[2])
     assert "p.1.values: No such file or directory): record with NETSUM_RECORD_VALUES" in ended.stderr
+
+
+DEVICE_SCRIPT = """
+import copy, json, sys
+sys.path.insert(0, sys.argv[1])
+import accelerator
+import torch, torch.distributed as dist
+import netsum.torch
+
+accelerator.load()
+torch.set_num_threads(1)
+dist.init_process_group("netsum")
+torch.manual_seed(0)
+model = torch.nn.Linear(40, 10)
+alone, ddp = copy.deepcopy(model).to("mock:0"), torch.nn.parallel.DistributedDataParallel(model.to("mock:0"))
+inputs = torch.randn(3, 16, 40).to("mock:0")
+
+def train(model):
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.5), []
+    for x in inputs:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+    return losses
+
+losses = train(ddp)
+dist.destroy_process_group()
+print(json.dumps([losses, train(alone)]), flush=True)
+"""
+
+
+def test_a_rank_with_tensors_of_an_accelerator(tmp_path, aggregator):
+    script = tmp_path / "train.py"
+    script.write_text(DEVICE_SCRIPT, encoding="ascii")
+    folder = str(pathlib.Path(__file__).parent)
+    recorded(script, aggregator, folder, NETSUM_RECORD=str(tmp_path / "p"))
+    printed = emulate(tmp_path / "p", 2, aggregator, sys.executable, script, folder).stdout
+    losses, alone = json.loads(printed.splitlines()[0])
+    assert losses == alone
+    assert len(losses) == 3
 
 
 FSDP_SCRIPT = """
