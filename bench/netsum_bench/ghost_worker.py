@@ -41,9 +41,11 @@ class Processor:
     have no part of."""
 
     LEAST_SLEEP_S = 0.0002
+    FIXED_S = 0.005  # more than any piece of the model needs
 
-    def __init__(self, share):
-        self._sleeps_for_a_second = 1 / share - 1
+    def __init__(self, share, fixed):
+        """`fixed`: what is computed until catch_up() takes as long as FIXED_S on this share, whatever it needs."""
+        self._share, self._fixed = share, fixed
         self.begin()
 
     @staticmethod
@@ -59,7 +61,8 @@ class Processor:
 
     def catch_up(self, *_):
         computed, waited = self._times()
-        self._owed_s += (computed - self._computed_s) * self._sleeps_for_a_second - (waited - self._waited_s)
+        own = computed - self._computed_s
+        self._owed_s += (self.FIXED_S if self._fixed else own) / self._share - own - (waited - self._waited_s)
         self._computed_s, self._waited_s = computed, waited
         if self._owed_s < self.LEAST_SLEEP_S:
             return
@@ -79,11 +82,11 @@ class Processor:
         layer.register_forward_hook(behind)
 
 
-def prepare(parallel, share=1):
+def prepare(parallel, share=1, fixed=False):
     """Returns a function that does one training step, on a share of a core."""
     torch.manual_seed(1)
     model = Model()
-    processor = Processor(share)
+    processor = Processor(share, fixed)
     if share < 1:
         for layer in (*model._layers.layers, model._head):
             processor.pace(layer)
@@ -109,11 +112,12 @@ def main():
     parser.add_argument("--ranks", type=int, default=1, help="of the job of the program")
     parser.add_argument("--parallel", choices=["ddp", "fsdp"], default="ddp")
     parser.add_argument("--share", type=float, default=1, help="of a core, on which each step computes")
+    parser.add_argument("--fixed", action="store_true", help="each piece of a step takes the same time")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.program:
         netsum.torch.program_of(
-            functools.partial(prepare, options.parallel, options.share),
+            functools.partial(prepare, options.parallel, options.share, options.fixed),
             options.program,
             world_size=options.ranks,
             steps=options.steps,
@@ -121,7 +125,7 @@ def main():
         )
         return
     dist.init_process_group("netsum")
-    step = prepare(options.parallel, options.share)
+    step = prepare(options.parallel, options.share, options.fixed)
     for _ in range(options.steps):
         step()
     dist.destroy_process_group()
