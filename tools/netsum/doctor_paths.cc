@@ -8,6 +8,7 @@
 #include "netsum/status.h"
 #include "src/base/text.h"
 #include "src/faults/path_faults.h"
+#include "src/net/address.h"
 #include "tools/netsum/graph_file.h"
 
 namespace netsum::tool {
@@ -21,6 +22,11 @@ constexpr size_t kMostProbes = 64;
 
 std::string host_of(const std::string& address) {
   return address.substr(0, address.rfind(':'));
+}
+
+// Whether the rank has joined by an aggregator below this one, whose connection its host is then named by.
+bool joined_below(const Json& member) {
+  return Address::parse(member.at("host").get<std::string>()).ok();
 }
 
 std::optional<size_t> vertex_named(const plan::Graph& graph, const std::string& name) {
@@ -175,6 +181,13 @@ std::vector<Finding> blame_links(const std::vector<std::pair<std::string, Json>>
   const auto fail = [&](const Status& status) {
     return std::vector<Finding>{{Grade::kFail, job, printable(status.message()), "the file of --topology"}};
   };
+  // Where an aggregator below is, nothing tells; and what it has counted of its own members is not in these reports.
+  if (std::any_of(first.at("members").begin(), first.at("members").end(), joined_below))
+    return {{Grade::kFail, job,
+             "aggregators below those asked sum for it, as in trees or in ranks with a plan: which links are "
+             "between them is "
+             "not known here",
+             "leave out --topology: the members of each aggregator are judged without it"}};
   const Result<std::vector<size_t>> of_ranks = vertices_of(graph, hosts, plan::VertexKind::kRank, "hosts");
   if (!of_ranks.ok()) return fail(of_ranks.status());
   const Result<std::vector<size_t>> of_places =

@@ -32,7 +32,8 @@ class Routes {
 };
 
 // `reports`: of one job, by address of the aggregator, as in status_report(). Hosts of the graph are ranks' hosts, and places the
-// aggregators, if they have their names or addresses; if none has, in the same order.
+// aggregators, if they have their names or addresses; if none has, in the same order. A job with aggregators below these is
+// refused.
 std::vector<Finding> blame_links(const std::vector<std::pair<std::string, Json>>& reports,
                                  const plan::Graph& graph);
 

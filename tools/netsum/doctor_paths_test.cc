@@ -228,6 +228,16 @@ TEST(DoctorPaths, AGoodNetworkAndOneWithoutCounts) {
   EXPECT_EQ(blame_links({{"10.0.0.9:5151", job}}, graph)[0].grade, Grade::kWarn);
 }
 
+TEST(DoctorPaths, AJobOfTreesIsRefused) {
+  const plan::Graph graph = network();
+  Sums sums{.hosts = {"h0", "h1", "h2", "h3", "h4", "h5", "h6", "10.0.0.7:41234"}};
+  const std::vector<Finding> found =
+      blame_links({{"10.0.0.9:5151", counted(graph, 0, 0.01, 1, sums)}}, graph);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].grade, Grade::kFail);
+  EXPECT_THAT(found[0].found, HasSubstr("aggregators below"));
+}
+
 TEST(DoctorPaths, NamesMustBeThoseOfTheJob) {
   const plan::Graph graph = network();
   Sums sums{.hosts = {"h0", "h1", "h2", "h3", "h4", "h5", "h6", "10.0.0.7"}};
