@@ -12,7 +12,8 @@ namespace netsum {
 CoreGroup::CoreGroup(std::vector<size_t> core_of_stripe)
     : core_of_(std::move(core_of_stripe)),
       cores_(*std::max_element(core_of_.begin(), core_of_.end()) + 1),
-      held_us_(core_of_.size()) {}
+      held_us_(core_of_.size()),
+      losses_(core_of_.size()) {}
 
 void CoreGroup::note(size_t core, size_t stream, const Progress& progress) {
   Core::Stream& mine = cores_[core].streams[stream];

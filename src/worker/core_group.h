@@ -54,7 +54,9 @@ class CoreGroup {
   // In microseconds, since the last change of weights: when a stripe was held back, and when a core had something to send.
   Counter& held_us(size_t stripe) { return held_us_[stripe]; }
   Counter& active_us(size_t core) { return cores_[core].active_us; }
-  // Likewise: when a core had an operation.
+  // Since the job's begin: StripeCounters::losses.
+  Counter& losses(size_t stripe) { return losses_[stripe]; }
+  // As held_us: when a core had an operation.
   Counter& busy_us(size_t core) { return cores_[core].busy_us; }
   // Number `number` of the job. The first core that comes to it begins it, with what all have measured by then, and with what
   // it adds.
@@ -71,7 +73,7 @@ class CoreGroup {
 
   const std::vector<size_t> core_of_;
   std::vector<Core> cores_;
-  std::vector<Counter> held_us_;
+  std::vector<Counter> held_us_, losses_;
 
   std::mutex mutex_;
   std::shared_ptr<WeightUpdate> latest_;

@@ -37,19 +37,30 @@ std::vector<int32_t> ShareBalancer::measurement(std::span<const int64_t> held_us
 }
 
 bool ShareBalancer::take(std::span<const int32_t> sums) {
-  NETSUM_ASSERT(sums.size() == weights_.size() + 1);
-  const int32_t ranks = sums[weights_.size()];
-  if (ranks <= 0) return false;
-  return move(directions(sums.first(weights_.size()), ranks));
+  return sums.back() > 0 && move(directions(sums));
+}
+
+std::vector<bool> ShareBalancer::holding_back(std::span<const int32_t> sums) const {
+  const std::vector<int> moves = directions(sums);
+  const bool clear = std::any_of(moves.begin(), moves.end(), [](int move) { return move != 0; });
+  std::vector<bool> holding(moves.size());
+  for (size_t i = 0; i < moves.size(); ++i)
+    holding[i] = clear && sums[i] != kNotMeasured && sums[i] / sums.back() <= kHardlyHeld;
+  return holding;
 }
 
 // Only a clear picture counts: some stripes are mostly held back, and almost all others hardly ever are. The smaller part of
 // the weights is wrong.
-std::vector<int> ShareBalancer::directions(std::span<const int32_t> held, int32_t ranks) const {
+std::vector<int> ShareBalancer::directions(std::span<const int32_t> sums) const {
+  NETSUM_ASSERT(sums.size() == weights_.size() + 1);
+  const std::span<const int32_t> held = sums.first(weights_.size());
+  const int32_t ranks = sums.back();
+  if (ranks <= 0) return std::vector<int>(held.size());
   const auto clear_moves = [&](int64_t often, int64_t seldom) {
     uint32_t mostly = 0, hardly = 0, all = 0;
     std::vector<int> moves(held.size());
     for (size_t i = 0; i < held.size(); ++i) {
+      if (held[i] == kNotMeasured) continue;
       all += weights_[i];
       if (held[i] / ranks >= often) {
         moves[i] = 1;

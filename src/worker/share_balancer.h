@@ -35,8 +35,13 @@ class ShareBalancer {
   static std::vector<int32_t> measurement(std::span<const int64_t> held_us,
                                           std::span<const int64_t> active_us);
 
+  // Of sums of measurements, in the place of a stripe that has not its share: its weight stays, and says nothing of others.
+  static constexpr int32_t kNotMeasured = -1;
+
   // The sums of all ranks' measurements. Returns true if the weights have changed.
   bool take(std::span<const int32_t> sums);
+  // By stripe: whether they show clearly that it holds back others.
+  std::vector<bool> holding_back(std::span<const int32_t> sums) const;
 
   std::span<const uint32_t> weights() const { return weights_; }
   // Of trees: what was seen last is not certain yet, or was followed. The next period can be short.
@@ -53,7 +58,7 @@ class ShareBalancer {
   };
   static constexpr uint32_t kWhole = 256, kFirstStep = 16, kLargestStep = 96, kSmallestStep = 4;
 
-  std::vector<int> directions(std::span<const int32_t> held, int32_t ranks) const;
+  std::vector<int> directions(std::span<const int32_t> sums) const;
   bool move(const std::vector<int>& directions);
   void normalize();
 

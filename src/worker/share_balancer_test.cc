@@ -146,6 +146,23 @@ TEST(ShareBalancer, StepsGrowAndShrink) {
   EXPECT_NEAR(change(too_large), 1 - 9.0 / 256, 0.01);
 }
 
+TEST(ShareBalancer, AStripeWithoutItsShareKeepsItsWeightAndHidesNoOther) {
+  const std::vector<uint32_t> weights = {4, 1, 1, 1, 1};
+  ShareBalancer balancer(weights);
+  const std::vector<int32_t> sums = {ShareBalancer::kNotMeasured, 0, 1800, 1800, 1800, 2};
+  EXPECT_THAT(balancer.holding_back(sums), ElementsAre(false, true, false, false, false));
+  EXPECT_FALSE(balancer.take(sums));
+  EXPECT_TRUE(balancer.take(sums));
+  EXPECT_NEAR(shares(balancer)[0] / shares(balancer)[2], 4, 0.01);
+  EXPECT_LT(shares(balancer)[1], 0.95 * shares(balancer)[2]);
+  EXPECT_THAT(balancer.holding_back(std::vector<int32_t>{0, 900, 900, 900, 900, 1}),
+              ElementsAre(true, false, false, false, false));
+  EXPECT_THAT(balancer.holding_back(std::vector<int32_t>{0, 500, 500, 500, 500, 1}), Each(false))
+      << "not clear";
+  EXPECT_THAT(balancer.holding_back(std::vector<int32_t>{0, 0, 0, 0, 0, 0}), Each(false))
+      << "nothing measured";
+}
+
 TEST(ShareBalancer, AWeightNeverBecomesZero) {
   const std::vector<uint32_t> weights = {1, 1};
   ShareBalancer balancer(weights);

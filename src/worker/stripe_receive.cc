@@ -17,6 +17,7 @@ Status Stripe::on_packet(int64_t now_us, const netsum_fields& fields, const uint
     return Status();
   }
   if (!slots_.waits_for(fields)) {
+    if (fields.type == NETSUM_TYPE_RESULT) slots_.on_late_result(fields);
     counters_.drop(NETSUM_DROP_STALE_ROUND);  // an answer that is no longer needed, or a duplicate
     return Status();
   }

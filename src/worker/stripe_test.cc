@@ -214,6 +214,35 @@ TEST_F(StripeTest, ALostResultIsHadByContributingAgain) {
   EXPECT_EQ(again[0].payload, data[0].payload);
 }
 
+// What waits in a queue while a PROBE passes it, or goes by another way, as multicast does, is not lost.
+TEST_F(StripeTest, ALossCountsUnlessTheFirstCopyComes) {
+  const std::vector<Sent> data = start(5);
+  now_ += 10 * kRoundTripUs;
+  const std::vector<Sent> probes = collect();
+  ASSERT_EQ(probes.size(), 5u);
+  now_ += kRoundTripUs;
+  EXPECT_TRUE(status(probes[0], 0b111).ok());
+  EXPECT_TRUE(result(data[0]).ok()) << "before the payload is sent again";
+  EXPECT_TRUE(status(probes[1], 0b111).ok());
+  EXPECT_TRUE(status(probes[2], 0b111).ok());
+  EXPECT_TRUE(status(probes[3], 0b101).ok());
+  EXPECT_EQ(collect().size(), 3u);
+  now_ += kRoundTripUs / 4;
+  EXPECT_TRUE(result(data[1]).ok()) << "sooner than an answer to that";
+  EXPECT_EQ(stripe_.counters().losses.get(), 0u);
+  now_ += kRoundTripUs;
+  EXPECT_TRUE(result(data[2]).ok());
+  EXPECT_EQ(stripe_.counters().losses.get(), 1u) << "one of two results, by all that is known";
+  EXPECT_TRUE(result(data[2]).ok());
+  EXPECT_EQ(stripe_.counters().losses.get(), 0u) << "both";
+  EXPECT_TRUE(result(data[1]).ok());
+  EXPECT_TRUE(result(data[2]).ok());
+  EXPECT_TRUE(result(data[3]).ok());
+  EXPECT_TRUE(result(data[4]).ok());
+  EXPECT_EQ(stripe_.counters().losses.get(), 1u) << "the contribution of the fourth";
+  EXPECT_EQ(stripe_.counters().retransmissions.get(), 3u);
+}
+
 // Its result may answer either of the two packets (Karn's rule).
 TEST_F(StripeTest, AStepThatWasSentAgainTellsNothingOfTheRoundTrip) {
   const std::vector<Sent> data = start(1);

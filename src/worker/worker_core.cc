@@ -106,6 +106,7 @@ WorkerCore::WorkerCore(const WorkerOptions& options)
     for (const StripeOptions& stripe : options_.stripes)
       for (int rank = 0; rank < options_.world_size; ++rank) trees |= stripe.member_of(rank) != rank;
     balancer_.emplace(weights, trees);
+    losses_.emplace(weights.size());
     looked_at_us_.resize(weights.size());
     const bool shards = std::any_of(options_.stripes.begin(), options_.stripes.end(),
                                     [](const auto& stripe) { return stripe.embedded_in != kNoRank; });
@@ -237,7 +238,8 @@ void WorkerCore::start(uint64_t id, OperationSpec spec) {
   if (options_.summands > options_.world_size && !spec.joint.summed) encoding.floats = FloatSums::kNo;
   enqueue(id, std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, encoding));
   ++period_.operations;
-  const bool tries = (links_.has_value() && links_->tries()) || (balancer_.has_value() && balancer_->tries());
+  const bool tries = (links_.has_value() && links_->tries()) || (losses_.has_value() && losses_->tries()) ||
+                     (balancer_.has_value() && balancer_->tries());
   const uint64_t operations = tries ? kShortPeriodOperations : kPeriodOperations;
   // The operation that begins is not measured: it may be the only long one.
   const uint64_t chunks = links_.has_value() ? period_.chunks_before : period_.chunks;
@@ -272,7 +274,8 @@ void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
 
 void WorkerCore::begin_update() {
   pending_update_ = PendingUpdate{.effective = next_number_ + kLead,
-                                  .update = group_.weight_update(updates_begun_++, measured_of_links())};
+                                  .update = group_.weight_update(updates_begun_++, measured()),
+                                  .chunks = period_.chunks_before};
   std::vector<int32_t>& measured = pending_update_->update->measured;
   OperationSpec spec;
   spec.type = DataType::kInt32;
@@ -289,10 +292,14 @@ void WorkerCore::begin_update() {
 void WorkerCore::take_update() {
   NETSUM_ASSERT(pending_update_->update->answered());
   const std::span<const int32_t> measured = pending_update_->update->measured;
-  const size_t of_stripes = group_.stripes() + 1;
-  // One change at a time, or neither is judged by its own effect.
-  if (take_links(measured.first(of_stripes), measured.subspan(of_stripes)) ||
-      balancer_->take(measured.first(of_stripes))) {
+  const auto of_stripes = measured.first(group_.stripes() + 1);
+  const auto lost = measured.subspan(of_stripes.size(), group_.stripes());
+  const auto of_ranks = measured.subspan(of_stripes.size() + lost.size());
+  const auto ns = of_ranks.first(static_cast<size_t>(options_.world_size));
+  // One change at a time, or none is judged by its own effect.
+  const std::vector<int32_t> held = held_of_shares(of_stripes);
+  if (take_losses(held, lost, ns) || take_links(of_stripes, ns, of_ranks.subspan(ns.size())) ||
+      (!losses_->tries() && balancer_->take(held))) {
     chunk_map_ = std::make_shared<ChunkMap>(weights());
     share_changes_.add();
     note_shares();
@@ -307,36 +314,68 @@ void WorkerCore::take_update() {
 void WorkerCore::begin_period() {
   period_ = {};
   period_.sent = chunks_sent();
+  for (size_t i = 0; i < group_.stripes(); ++i) period_.losses.push_back(group_.losses(i).get());
   if (!links_.has_value() || options_.last == nullptr) return;
   for (const Counter& sums : options_.last->sums) period_.last.push_back(sums.get());
 }
 
-// By rank: in how many sums of this rank's shard it was the last; then the time for a chunk, of which each rank knows its own.
-std::vector<int32_t> WorkerCore::measured_of_links() const {
-  std::vector<int32_t> measured;
-  if (!links_.has_value()) return measured;
-  constexpr uint64_t kMost = 1'000'000;  // of each of at most kMaxRanks
+// By stripe: what was lost. By rank: the time for a chunk, of which each rank knows its own; if there are shards, in how many sums
+// of this rank's shard it was the last.
+std::vector<int32_t> WorkerCore::measured() const {
+  constexpr int64_t kMost = 1'000'000;  // of each of at most kMaxRanks
   const auto ranks = static_cast<size_t>(options_.world_size);
-  measured.resize(2 * ranks);
-  const StripeOptions& any = stripes_.front()->options();
-  for (size_t rank = 0; rank < ranks && !period_.last.empty(); ++rank) {
-    const uint16_t member = any.member_of(static_cast<int>(rank));
-    if (member >= period_.last.size()) continue;  // it sends to another aggregator
-    const uint64_t sums = options_.last->sums[member].get() - period_.last[member];
-    measured[rank] = static_cast<int32_t>(std::min(sums, kMost));
-  }
+  std::vector<int32_t> measured;
+  for (size_t i = 0; i < group_.stripes(); ++i)
+    measured.push_back(static_cast<int32_t>(std::clamp<int64_t>(
+        static_cast<int64_t>(group_.losses(i).get()) - static_cast<int64_t>(period_.losses[i]), 0, kMost)));
   uint64_t busy_us = 0;
   for (size_t core = 0; core < group_.cores(); ++core)
     busy_us = std::max(busy_us, group_.busy_us(core).get());
   // Of chunks that were sent: operations start ahead of them, the first ones at once.
   const uint64_t sent = chunks_sent() - period_.sent;
   const uint64_t ns = sent == 0 ? 0 : busy_us * 1000 / sent;
-  measured[ranks + static_cast<size_t>(options_.rank)] =
+  measured.resize(measured.size() + ranks);
+  measured[group_.stripes() + static_cast<size_t>(options_.rank)] =
       static_cast<int32_t>(std::min<uint64_t>(ns, 1'000'000'000));
+  if (!links_.has_value()) return measured;
+  const size_t of_last = measured.size();
+  measured.resize(of_last + ranks);
+  const StripeOptions& any = stripes_.front()->options();
+  for (size_t rank = 0; rank < ranks && !period_.last.empty(); ++rank) {
+    const uint16_t member = any.member_of(static_cast<int>(rank));
+    if (member >= period_.last.size()) continue;  // it sends to another aggregator
+    const uint64_t sums = options_.last->sums[member].get() - period_.last[member];
+    measured[of_last + rank] = static_cast<int32_t>(std::min<uint64_t>(sums, kMost));
+  }
   return measured;
 }
 
-bool WorkerCore::take_links(std::span<const int32_t> of_stripes, std::span<const int32_t> measured) {
+// Without those of stripes whose share is elsewhere.
+std::vector<int32_t> WorkerCore::held_of_shares(std::span<const int32_t> of_stripes) const {
+  std::vector<int32_t> held(of_stripes.begin(), of_stripes.end());
+  for (size_t i = 0; i < group_.stripes(); ++i)
+    if (losses_->part(i) < LossBalancer::kWhole) held[i] = ShareBalancer::kNotMeasured;
+  return held;
+}
+
+bool WorkerCore::take_losses(std::span<const int32_t> held, std::span<const int32_t> lost,
+                             std::span<const int32_t> ns) {
+  const size_t length = chunk_map_->period().size();
+  // A stripe with too large a share, which holds back others, loses what its full queue has no room for.
+  const std::vector<bool> full = balancer_->holding_back(held);
+  std::vector<int64_t> losses(lost.size()), sent(lost.size());
+  for (size_t i = 0; i < group_.stripes(); ++i) {
+    if (full[i]) continue;
+    const uint64_t chunks = pending_update_->chunks * chunk_map_->count(0, length, i) / length;
+    losses[i] = lost[i];
+    sent[i] = static_cast<int64_t>(chunks) * options_.world_size;
+  }
+  const bool may = !links_.has_value() || !links_->tries();
+  return losses_->take(losses, sent, *std::min_element(ns.begin(), ns.end()), may);
+}
+
+bool WorkerCore::take_links(std::span<const int32_t> of_stripes, std::span<const int32_t> ns,
+                            std::span<const int32_t> last) {
   if (!links_.has_value()) return false;
   const auto ranks = static_cast<size_t>(options_.world_size);
   std::vector<int32_t> own_share(ranks), held(ranks, ShareBalancer::kThousand);
@@ -349,11 +388,13 @@ bool WorkerCore::take_links(std::span<const int32_t> of_stripes, std::span<const
     const int32_t others = of_stripes.back() - 1;
     if (others > 0) held[rank] = std::max(0, of_stripes[i] - ShareBalancer::kThousand) / others;
   }
-  return links_->take(measured.first(ranks), own_share, measured.subspan(ranks), held);
+  return links_->take(last, own_share, ns, held);
 }
 
 std::vector<uint32_t> WorkerCore::weights() const {
   std::vector<uint32_t> weights(balancer_->weights().begin(), balancer_->weights().end());
+  for (size_t i = 0; i < weights.size(); ++i)
+    weights[i] = std::max(1u, weights[i] * losses_->part(i) / LossBalancer::kWhole);
   if (!links_.has_value()) return weights;
   for (size_t i = 0; i < weights.size(); ++i) {
     const int rank = options_.stripes[i].embedded_in;
@@ -478,6 +519,7 @@ void WorkerCore::measure(const Stripe& stripe, int64_t now_us) {
   int64_t& looked_at_us = looked_at_us_[index];
   if (looked_at_us != 0) group_.held_us(index).add(static_cast<uint64_t>(now_us - looked_at_us));
   looked_at_us = stripe.held_back() ? now_us : 0;
+  group_.losses(index).set(stripe.counters().losses.get());
 }
 
 Stripe* WorkerCore::stripe_from(const Address& from) {

@@ -20,6 +20,7 @@
 #include "src/worker/core_group.h"
 #include "src/worker/in_flight.h"
 #include "src/worker/link_balancer.h"
+#include "src/worker/loss_balancer.h"
 #include "src/worker/operation.h"
 #include "src/worker/share_balancer.h"
 #include "src/worker/slots/pacer.h"
@@ -146,14 +147,16 @@ class WorkerCore {
   struct Period {
     uint64_t operations = 0;
     uint64_t chunks = 0;
-    uint64_t chunks_before = 0;  // the last operation
-    uint64_t sent = 0;           // chunks_sent() at the period's begin
-    std::vector<uint64_t> last;  // by rank: WorkerOptions::last at the period's begin
+    uint64_t chunks_before = 0;    // the last operation
+    uint64_t sent = 0;             // chunks_sent() at the period's begin
+    std::vector<uint64_t> last;    // by rank: WorkerOptions::last at the period's begin
+    std::vector<uint64_t> losses;  // by stripe: CoreGroup::losses(), likewise
   };
   struct PendingUpdate {
     uint64_t effective = 0;  // the number of the first operation with the new weights
     std::shared_ptr<CoreGroup::WeightUpdate> update;
     uint32_t signature = 0;  // of the operation
+    uint64_t chunks = 0;     // of what was measured
     bool here = true;        // its operation has not ended here
   };
   static constexpr uint64_t kPeriodOperations = 4, kShortPeriodOperations = 2, kLead = 2;
@@ -176,8 +179,11 @@ class WorkerCore {
   void begin_update();
   void take_update();
   void begin_period();
-  std::vector<int32_t> measured_of_links() const;
-  bool take_links(std::span<const int32_t> of_stripes, std::span<const int32_t> measured);
+  std::vector<int32_t> measured() const;
+  std::vector<int32_t> held_of_shares(std::span<const int32_t> of_stripes) const;
+  bool take_losses(std::span<const int32_t> held, std::span<const int32_t> lost, std::span<const int32_t> ns);
+  bool take_links(std::span<const int32_t> of_stripes, std::span<const int32_t> ns,
+                  std::span<const int32_t> last);
   std::vector<uint32_t> weights() const;
   void note_shares();
   bool has_data_to_send() const;
@@ -206,6 +212,7 @@ class WorkerCore {
   std::shared_ptr<const ChunkMap> chunk_map_;
   std::vector<std::unique_ptr<Stripe>> stripes_;
   std::optional<ShareBalancer> balancer_;  // only if the weights adapt
+  std::optional<LossBalancer> losses_;     // likewise
   std::optional<LinkBalancer> links_;      // and there are shards that count who is the last
   Period period_;
   std::optional<PendingUpdate> pending_update_;

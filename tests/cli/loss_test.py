@@ -76,6 +76,21 @@ class LossTest(RackCommandTest):
         assert self.rack("set", "--name", self.name, "all", "--loss", "0").status == 0
         assert self.sum_over(2, "--bytes", "1Mi", "--iterations", 1)["verified"]
 
+    def test_shares_leave_a_lossy_link_which_is_named(self):
+        self.up("--workers", 4, "--loss", 0)
+        assert self.rack("set", "--name", self.name, "1", "--loss", "5%").status == 0
+        shards = ("--root", "10.77.0.1:5350", "--bytes", "2Mi", "--iterations", 40, "--json")
+        ranks = [
+            self.start_in(
+                w,
+                *("env", "-u", "NETSUM_AGGREGATOR", NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 4),
+                *shards,
+            )
+            for w in range(4)
+        ]
+        for report in self.reports_of(ranks):
+            assert "away from bad links or slow hosts: rank 1" in report["summed_by"]
+
     def test_a_link_is_unplugged_and_plugged_in_again(self):
         self.up("--workers", 2, "--rate", "100mbit")
         ranks = [

@@ -1,4 +1,5 @@
-// Ranks that sum in embedded shards, while links become slow and fast again: how long operations take, and that shares follow.
+// Ranks that sum in embedded shards or at two aggregators, while links become slow or lossy, and good again: how long operations
+// take, and that shares follow.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,15 +24,22 @@ constexpr size_t kElements = (1 << 20) / sizeof(int32_t);
 constexpr uint32_t kPayload = 1440;
 constexpr int64_t kPausesUs = 100'000;  // of an operation
 
+constexpr int kSpare = kRanks;  // as a rank of changes: the spare host
+
 // At that operation's begin on rank 0, and so much later, the link of a rank gets this fraction of the others' rate.
 struct Change {
   int operation = 0;
   int rank = 0;
   double fraction = 1;
   int64_t after_us = 0;
+  double loss = 0;   // of its packets, in both directions, from then on
+  int only_to = -1;  // of those to and from this aggregator; -1: of all
 };
 
 struct Training {
+  int aggregators = 0;      // 0: embedded shards
+  bool spare_host = false;  // beside these: the aggregator of stripe 0
+  double aggregator_rate = kLink;
   int operations = 0;
   // Instead of shards: so many hierarchies of two racks each, whose aggregators have links of the rate kLink. Changes are of the
   // links of the first one's second rack.
@@ -61,6 +69,7 @@ class Trainer final : public Program {
     const Training* training = nullptr;
     std::vector<int64_t> begun_us, ended_us;  // by operation, of the last rank
     std::vector<std::vector<double>> shares;
+    std::vector<Change> now = std::vector<Change>(kRanks + 1);  // by rank: the last change
     bool wrong = false;
   };
 
@@ -79,9 +88,12 @@ class Trainer final : public Program {
     for (const Change& change : job_->training->changes) {
       if (rank_ != 0 || change.operation != static_cast<int>(begun_)) continue;
       job_->simulation->at(now_us + change.after_us, [job = job_, change] {
+        job->now[static_cast<size_t>(change.rank)] = change;
         const int trees = job->training->trees;
         job->simulation->network().set_rate(trees > 0 ? Simulation::aggregator_address(2 * trees)
-                                                      : Simulation::worker_address(0, change.rank),
+                                            : change.rank == kSpare
+                                                ? Simulation::aggregator_address(0)
+                                                : Simulation::worker_address(0, change.rank),
                                             kLink * change.fraction);
       });
     }
@@ -137,20 +149,42 @@ class Trainer final : public Program {
   Rng rng_;
 };
 
+// Between a rank with its shard, or an aggregator, and another.
+bool is_lost(const Training& training, const std::vector<Change>& changes, const Address& from,
+             const Address& to, Rng* rng) {
+  for (int rank = 0; rank <= kSpare; ++rank) {
+    const Change& change = changes[static_cast<size_t>(rank)];
+    if (change.loss == 0) continue;
+    const auto is_here = [&](const Address& one) {
+      if (rank == kSpare) return one == Simulation::aggregator_address(0);
+      return one == Simulation::worker_address(0, rank) ||
+             (training.aggregators == 0 && one == Simulation::aggregator_address(rank + training.spare_host));
+    };
+    const bool passes = change.only_to < 0 || from == Simulation::aggregator_address(change.only_to) ||
+                        to == Simulation::aggregator_address(change.only_to);
+    if (is_here(from) != is_here(to) && passes && rng->chance(change.loss)) return true;
+  }
+  return false;
+}
+
 Result run(const Training& training) {
   Scenario scenario = quiet_scenario(kRanks, DataType::kInt32, 1, 0);
   scenario.seed = training.seed;
   scenario.payload_bytes = kPayload;
   scenario.jobs[0].data_slots = 256;
   scenario.jobs[0].scale_slots = 32;
-  scenario.aggregators = scenario.shards = kRanks;
-  scenario.stripe_weights.assign(kRanks, 1);
-  scenario.balance_period = 4 * kElements * sizeof(int32_t) / kPayload / kRanks;
+  const int stripes = training.aggregators == 0 ? kRanks + training.spare_host : training.aggregators;
+  scenario.aggregators = stripes;
+  scenario.shards = training.aggregators == 0 ? kRanks : 0;
+  scenario.stripe_weights.assign(static_cast<size_t>(stripes), 1);
+  if (training.spare_host) scenario.stripe_weights.front() = 2;  // c / g of docs/placement.md
+  scenario.balance_period = 4 * kElements * sizeof(int32_t) / kPayload / static_cast<size_t>(stripes);
   for (LinkOptions* link :
        {&scenario.worker_up, &scenario.worker_down, &scenario.aggregator_up, &scenario.aggregator_down}) {
     *link = {.delay_us = 10, .jitter_us = 5, .bytes_per_us = kLink};
     link->queue_bytes = 1'000'000;
   }
+  scenario.aggregator_up.bytes_per_us = scenario.aggregator_down.bytes_per_us = training.aggregator_rate;
   if (training.trees > 0) {
     scenario.aggregators = training.trees;
     scenario.shards = 0;
@@ -168,6 +202,10 @@ Result run(const Training& training) {
     trainers.push_back(std::make_unique<Trainer>(&job, rank));
     simulation.set_program(0, rank, trainers.back().get());
   }
+  Rng losses(training.seed + 1000);
+  simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+    return !is_lost(training, job.now, from, packet.to, &losses);
+  });
   Result result;
   result.problem = simulation.run().first_problem();
   if (job.wrong) result.problem += "; a sum is wrong";
@@ -327,6 +365,82 @@ TEST(SlowLink, EqualRanksAndAStragglerKeepTheirShares) {
       EXPECT_EQ(result.problem, "");
       EXPECT_EQ(result.changes, 0u);
     }
+  }
+}
+
+// Of the operations from `first` on.
+double share_of(const Result& result, size_t stripe, int first, int count) {
+  double sum = 0;
+  for (int i = first; i < first + count; ++i) sum += result.shares[static_cast<size_t>(i)][stripe];
+  return sum / count;
+}
+
+// Of a spare host, whose share is a fifth (c of docs/placement.md), and of a rank with its shard.
+TEST(LossyLink, SharesLeaveItAndComeBackAfterRepair) {
+  for (const uint64_t seed : seeds()) {
+    for (const bool spare : soak() ? std::vector{true, false} : std::vector{true}) {
+      SCOPED_TRACE(std::string(spare ? "spare host" : "rank") + replay(seed));
+      const int at = kBefore + static_cast<int>(seed % 6), repaired = at + 18, rank = spare ? kSpare : 3;
+      const size_t stripe = spare ? 0 : 3;
+      const Training training{
+          .spare_host = spare,
+          .operations = repaired + 38,
+          .changes = {{.operation = at, .rank = rank, .loss = 0.05}, {.operation = repaired, .rank = rank}},
+          .seed = seed};
+      const Result result = run(training);
+      const double usual = spare ? 0.2 : 1.0 / kRanks;
+      EXPECT_EQ(result.problem, "");
+      EXPECT_NEAR(result.shares[static_cast<size_t>(at)][stripe], usual, 0.02);
+      EXPECT_LT(share_of(result, stripe, at + 14, 4), 0.01);
+      EXPECT_NEAR(result.shares.back()[stripe], usual, 0.02);
+      // Those that wait for a repair are fewer.
+      EXPECT_LT(mean(result.took_us, at + 14, 4), (spare ? 0.8 : 1) * mean(result.took_us, at + 1, 6));
+      EXPECT_LT(mean(result.took_us, training.operations - kJudged, kJudged),
+                (spare ? 1.15 : 1.05) * mean(result.took_us, 1, kBefore - 1));
+    }
+  }
+}
+
+TEST(LossyLink, SharesDoNotFollowALinkThatFlaps) {
+  const int operations = soak() ? 200 : 60;
+  for (const uint64_t seed : seeds()) {
+    SCOPED_TRACE(replay(seed));
+    Training training{.operations = kBefore + operations, .seed = seed};
+    training.spare_host = seed % 2 == 1;
+    const int rank = training.spare_host ? kSpare : 3;
+    const size_t stripe = training.spare_host ? 0 : 3;
+    for (int n = 0; n < operations; n += 6)
+      training.changes.push_back({.operation = kBefore + n, .rank = rank, .loss = n / 6 % 2 == 0 ? 0.02 : 0});
+    const Result result = run(training);
+    EXPECT_EQ(result.problem, "");
+    int late_changes = 0;  // in the second half
+    for (size_t n = kBefore + static_cast<size_t>(operations) / 2; n < result.shares.size(); ++n)
+      late_changes += result.shares[n][stripe] != result.shares[n - 1][stripe] ? 1 : 0;
+    EXPECT_GT(result.changes, 0u);
+    EXPECT_LE(result.changes, soak() ? 24u : 16u);
+    EXPECT_LE(late_changes, soak() ? 8 : 4);
+  }
+}
+
+TEST(LossyLink, SharesLeaveAnAggregatorOnlyIfTheOtherIsNotSlower) {
+  for (const uint64_t seed : seeds()) {
+    SCOPED_TRACE(replay(seed));
+    Training training{.aggregators = 2,
+                      .aggregator_rate = kLink * kRanks,
+                      .operations = kBefore + 48,
+                      .changes = {{.operation = kBefore, .rank = 3, .loss = 0.02, .only_to = 0}},
+                      .seed = seed};
+    const Result in_switches = run(training);
+    EXPECT_EQ(in_switches.problem, "");
+    EXPECT_NEAR(in_switches.shares[kBefore][0], 0.5, 0.1);
+    EXPECT_LT(share_of(in_switches, 0, kBefore + 38, kJudged), 0.01);
+    if (!soak()) continue;
+    // The links of both are full.
+    training.aggregator_rate = kLink;
+    const Result on_hosts = run(training);
+    EXPECT_EQ(on_hosts.problem, "");
+    EXPECT_NEAR(on_hosts.shares.back()[0], 0.5, 0.1);
+    EXPECT_LT(mean(on_hosts.took_us, kBefore + 42, kJudged), 1.1 * mean(on_hosts.took_us, 1, kBefore - 1));
   }
 }
 

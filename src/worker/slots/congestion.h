@@ -24,6 +24,7 @@ class RoundTrip {
     srtt_us_ = std::max(srtt_us_ + (rtt - srtt_us_) / 8, 1.0);
   }
   double srtt_us() const { return srtt_us_; }
+  double least_us() const { return least_us_; }  // infinity before the first sample
   // Whether packets wait in a queue for much longer than the path takes by itself: a larger window would only
   // lengthen the queue. The threshold is that of HyStart++ (RFC 9406).
   bool queues() const { return srtt_us_ > least_us_ + kQueueUs; }

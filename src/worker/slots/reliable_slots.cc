@@ -54,6 +54,7 @@ std::optional<ReliableSlots::Urgent> ReliableSlots::take_urgent() {
     if (slot.state == SlotState::kResendDue) {
       change_state(index, SlotEvent::kResent);
       slot.history.resent = true;
+      ++slot.history.again;
       slot.history.backoff = 0;  // a loss, not a slow rank: no reason to probe less often
       counters_.retransmissions.add();
       return Urgent{index, true};
@@ -136,8 +137,9 @@ void ReliableSlots::on_tick(int64_t now_us) {
 }
 
 void ReliableSlots::finish(int64_t now_us, uint32_t index) {
-  const Slot& slot = slots_[index];
+  Slot& slot = slots_[index];
   counters_.results.add();
+  if (slot.history.lost > 0) count_losses(now_us, slot.state, &slot);
   change_state(index, SlotEvent::kFinished);
   if (counters_.waiting_for.get() != 0) counters_.waiting_for.set(0);
   if (measures_round_trip(slot, now_us)) {
@@ -146,6 +148,31 @@ void ReliableSlots::finish(int64_t now_us, uint32_t index) {
     counters_.srtt_us.set(static_cast<uint64_t>(round_trip_.srtt_us()));
   }
   if (is_data(index)) finish_data(slot, now_us);
+}
+
+// What only waited in a queue comes in the end, and was not lost: before the payload is sent again, sooner after that than any
+// answer, or as one more result than payloads sent again have caused (as Eifel, RFC 3522, and DSACK, RFC 3708).
+void ReliableSlots::count_losses(int64_t now_us, SlotState state, Slot* slot) {
+  const uint32_t again = slot->history.again;
+  const auto since_us = static_cast<double>(now_us - slot->sent_at_us);
+  const bool too_early = round_trip_.srtt_us() > 0 && since_us < round_trip_.least_us() / 2;
+  const bool is_first = state == SlotState::kResendDue || again == 0 || too_early;
+  slot->repaired.round = slot->round;
+  slot->repaired.lost = slot->history.lost - (is_first ? 1 : 0);
+  slot->repaired.results = is_first ? again : again - 1;
+  counters_.losses.add(slot->repaired.lost);
+}
+
+void ReliableSlots::on_late_result(const netsum_fields& fields) {
+  if (fields.slot >= slots_.size()) return;
+  auto& repaired = slots_[fields.slot].repaired;
+  if (repaired.round != fields.round || repaired.lost == 0) return;
+  if (repaired.results > 0) {
+    --repaired.results;
+  } else {
+    --repaired.lost;
+    counters_.losses.set(counters_.losses.get() - 1);
+  }
 }
 
 void ReliableSlots::finish_data(const Slot& slot, int64_t now_us) {
@@ -248,6 +275,7 @@ bool ReliableSlots::on_status(int64_t now_us, const netsum_fields& fields, const
     stream.reorder_packets = std::max(stream.reorder_packets / 2, kMinReorderPackets);
   change_state(fields.slot, SlotEvent::kAgain);
   if (lost) {
+    ++slot.history.lost;
     lost_since_tick_ = true;
     lost_at_us_ = now_us;
   }

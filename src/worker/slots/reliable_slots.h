@@ -81,6 +81,8 @@ class ReliableSlots {
   bool on_status(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
   // The result has been taken.
   void finish(int64_t now_us, uint32_t slot);
+  // A result for a slot that does not wait for it.
+  void on_late_result(const netsum_fields& fields);
   // The result was wrong: asks for it again. False: it has asked too often.
   bool ask_again(uint32_t slot);
 
@@ -116,7 +118,13 @@ class ReliableSlots {
       uint64_t contributed = 0;  // the members that STATUS packets named
       uint32_t backoff = 0;      // PROBEs since the payload was sent
       uint32_t refused = 0;      // wrong results after which it was asked for again
+      uint32_t lost = 0;         // packets, by STATUS packets that asked for the payload again
+      uint32_t again = 0;        // payloads that were sent again
     } history;
+    // Of the last step that lost packets: losses that count, and results that are still expected for payloads sent again.
+    struct {
+      uint32_t round = 0, lost = 0, results = 0;
+    } repaired;
   };
   // The steps of data of a stream, in order.
   struct Stream {
@@ -141,6 +149,7 @@ class ReliableSlots {
   bool waits_in_queues(int64_t now_us) const { return round_trip_.queues() && !loses_packets(now_us); }
   bool measures_round_trip(const Slot& slot, int64_t now_us) const;
   void finish_data(const Slot& slot, int64_t now_us);
+  void count_losses(int64_t now_us, SlotState state, Slot* slot);
   bool has_less_than_half(const Stream& stream) const;
   void look_for_gaps(Stream* stream, int64_t now_us);
   void note_overtaken(const Stream& stream);

@@ -23,6 +23,9 @@ struct StripeCounters {
   Counter results;  // that were awaited: only these prove that the aggregator is alive
   Counter retransmissions;
   Counter probes;
+  // Contributions and results that the aggregator has asked for again, by its answer to a PROBE, without those whose first copy
+  // has come after all: of steps with a result, so the number also falls.
+  Counter losses;
   Counter share;                // of the chunks, in parts of kWholeShare
   Counter zero_chunks;          // that all ranks agreed are zero: no data was sent for them
   Counter scales_predicted;     // chunks whose data was sent before their scales were agreed on
