@@ -5,6 +5,7 @@
 #include "netsum/status.h"
 #include "netsum/types.h"
 #include "src/base/assert.h"
+#include "src/base/fnv.h"
 #include "src/base/rng.h"
 #include "src/base/text.h"
 #include "src/base/timeout.h"
@@ -89,6 +90,12 @@ TEST(RngTest, SameSeedSameNumbersWithinBounds) {
 
 TEST(AssertDeathTest, StopsTheProcessAndNamesTheCondition) {
   EXPECT_DEATH(NETSUM_ASSERT(1 + 1 == 3), "bug: 1 \\+ 1 == 3 is false");
+}
+
+TEST(FnvTest, HasThePublishedHashes) {
+  uint64_t hash = kFnvBasis;
+  for (const char letter : std::string_view("foobar")) hash = fnv1a(hash, static_cast<unsigned char>(letter));
+  EXPECT_EQ(hash, 0x85944171f73967e8);
 }
 
 TEST(TextTest, SecretsAreComparedInFull) {

@@ -65,10 +65,9 @@ void LinkWatch::take(const MemberTotals& totals, Member* member) {
 void LinkWatch::draw_line(const Beginnings& now, Member* member) {
   Beginnings& since = member->anchor;
   if (now.count < since.count || now.y_us < since.y_us || now.xy_us < since.xy_us) since = {};
-  if (now.count - since.count < kEnoughBeginnings) return;
-  std::tie(member->a_us, member->b_us) =
-      line_through({now.count - since.count, now.x - since.x, now.y_us - since.y_us, now.xx - since.xx,
-                    now.xy_us - since.xy_us});
+  const Beginnings added = now - since;
+  if (added.count < kEnoughBeginnings) return;
+  std::tie(member->a_us, member->b_us) = line_through(added);
   since = now;
 }
 

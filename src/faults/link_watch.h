@@ -39,6 +39,17 @@ struct Beginnings {
     xx += place * place;
     xy_us += place * late_us;
   }
+  void operator+=(const Beginnings& other) {
+    count += other.count;
+    x += other.x;
+    y_us += other.y_us;
+    xx += other.xx;
+    xy_us += other.xy_us;
+  }
+  Beginnings operator-(const Beginnings& earlier) const {
+    return {count - earlier.count, x - earlier.x, y_us - earlier.y_us, xx - earlier.xx,
+            xy_us - earlier.xy_us};
+  }
 };
 // Of y = a + b x with the least squares: a, b.
 std::pair<double, double> line_through(const Beginnings& sums);
@@ -61,11 +72,7 @@ struct MemberTotals {
     }
     contributions += other.contributions;
     late_us += other.late_us;
-    begin.count += other.begin.count;
-    begin.x += other.begin.x;
-    begin.y_us += other.begin.y_us;
-    begin.xx += other.begin.xx;
-    begin.xy_us += other.begin.xy_us;
+    begin += other.begin;
     receive_calls += other.receive_calls;
     packets_received += other.packets_received;
   }

@@ -67,6 +67,18 @@ class Job {
   std::array<MemberTotals, kMembers> totals_;
 };
 
+TEST(Beginnings, TwoPartsAddUpToTheWhole) {
+  Beginnings first, second, whole;
+  for (uint64_t place = 1; place <= 9; ++place) {
+    (place < 4 ? first : second).add(place, 7 * place + 100);
+    whole.add(place, 7 * place + 100);
+  }
+  const auto sums = [](const Beginnings& of) { return std::tuple(of.count, of.x, of.y_us, of.xx, of.xy_us); };
+  EXPECT_EQ(sums(whole - first), sums(second));
+  first += second;
+  EXPECT_EQ(sums(first), sums(whole));
+}
+
 TEST(LinkWatch, NamesALossyEdge) {
   for (const auto& [loss, operations, looks] : {std::tuple(0.005, 1u, 1), std::tuple(0.005, 1u, 14),
                                                 std::tuple(0.001, 10u, 10), std::tuple(0.001, 10u, 100)}) {

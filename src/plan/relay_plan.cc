@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "netsum/options.h"
+#include "src/base/fnv.h"
 #include "src/base/text.h"
 #include "src/plan/job_plan.h"
 #include "src/plan/topology.h"
@@ -144,8 +145,8 @@ class Reader {
 }  // namespace
 
 std::string RelayPlan::name() const {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : to_text(*this)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  uint64_t hash = kFnvBasis;
+  for (const char c : to_text(*this)) hash = fnv1a(hash, static_cast<unsigned char>(c));
   char number[17];
   std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(hash));
   return network + " " + number;

@@ -20,10 +20,6 @@
 namespace netsum::tool {
 namespace {
 
-struct DestroyProgram {
-  void operator()(rack_loss_bpf* program) const { rack_loss_bpf__destroy(program); }
-};
-
 Status failure(const std::string& what, int error) {
   const std::string message = what + ": " + std::strerror(error);
   if (error == EPERM || error == EACCES) {
@@ -32,10 +28,6 @@ Status failure(const std::string& what, int error) {
   return Status(ErrorCode::kUnsupported,
                 message + "; lossy links need Linux 5.18 or later with CONFIG_BPF_JIT");
 }
-
-struct FreeRings {
-  void operator()(ring_buffer* rings) const { ring_buffer__free(rings); }
-};
 
 struct Ends {
   uint32_t a = 0, b = 0;
@@ -137,7 +129,8 @@ Status attach_lossy_links(const std::string& network_namespace, const std::vecto
   const InNetworkNamespace inside(network_namespace);
   if (!inside.status().ok()) return inside.status();
   const libbpf_print_fn_t print_before = libbpf_set_print(nullptr);  // what it would print is in the Status
-  const std::unique_ptr<rack_loss_bpf, DestroyProgram> program(rack_loss_bpf__open_and_load());
+  const std::unique_ptr<rack_loss_bpf, decltype(&rack_loss_bpf__destroy)> program(
+      rack_loss_bpf__open_and_load(), rack_loss_bpf__destroy);
   const int error = errno;
   libbpf_set_print(print_before);
   if (program == nullptr) return failure("the kernel refuses the program of lossy links", error);
@@ -195,7 +188,7 @@ Result<uint64_t> capture_frames(const std::map<std::string, std::vector<std::str
                                 const std::function<bool()>& goes_on,
                                 const std::function<void(const LinkFrame&)>& take) {
   std::vector<std::unique_ptr<CapturedNamespace>> captured;
-  std::unique_ptr<ring_buffer, FreeRings> rings;
+  std::unique_ptr<ring_buffer, decltype(&ring_buffer__free)> rings(nullptr, ring_buffer__free);
   for (const auto& [network_namespace, names] : ports) {
     captured.push_back(std::make_unique<CapturedNamespace>());
     CapturedNamespace* const of = captured.back().get();

@@ -9,6 +9,7 @@
 
 #include "netsum/compression_control.h"
 #include "src/base/assert.h"
+#include "src/base/fnv.h"
 #include "src/compress/control/control_estimates.h"
 #include "src/compress/control/control_guards.h"
 #include "src/compress/control/control_trace.h"
@@ -40,8 +41,8 @@ Status invalid(std::string why) {
 }
 
 int32_t digest_of(std::span<const int64_t> state) {
-  uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
-  for (const int64_t number : state) hash = (hash ^ static_cast<uint64_t>(number)) * 0x100000001B3u;
+  uint64_t hash = kFnvBasis;
+  for (const int64_t number : state) hash = fnv1a(hash, static_cast<uint64_t>(number));
   return static_cast<int32_t>((hash ^ hash >> 32) & 0x3FFFFFFF) + 1;
 }
 

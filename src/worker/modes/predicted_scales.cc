@@ -4,6 +4,8 @@
 #include <cstring>
 #include <functional>
 
+#include "src/base/fnv.h"
+
 namespace netsum {
 
 PredictedScales::PredictedScales(const StripeChunks& chunks, StripeCounters* counters, uint32_t payload_bytes,
@@ -60,7 +62,7 @@ uint32_t PredictedScales::signature_of(const Step& step) {
   if (!step.predicted) return step.operation->signature();
   uint64_t hash = netsum_mix64(step.operation->signature() + 1);
   const size_t bytes = step.operation->agreed_bytes(step.chunk);
-  for (size_t i = 0; i < bytes; ++i) hash = (hash ^ step.chunk.agreed[i]) * 0x100000001b3;  // FNV-1a
+  for (size_t i = 0; i < bytes; ++i) hash = fnv1a(hash, step.chunk.agreed[i]);
   return static_cast<uint32_t>(netsum_mix64(hash) >> 32);
 }
 
