@@ -52,7 +52,7 @@ char pattern(size_t message, size_t i) {
 void exchange(const NetApi& net, void* comm, bool sends) {
   const std::vector<size_t> sizes = {0,      1,      7,       64,      4096,   65535,         65536, 65537,
                                      131072, 131073, 1000003, 1 << 20, 300000, (5 << 20) + 3, 0,     12};
-  constexpr size_t kMessages = 64;
+  constexpr size_t kMessages = 40;
   struct Outstanding {
     void* request;
     std::vector<char> memory;
