@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "engine/work_state.h"
@@ -18,7 +19,8 @@ using std::chrono::milliseconds;
 // How long the ranks wait for each other at one place. They detect a loss within the liveness timeout of each other, and the wait
 // doubles with every round over all places, so that they meet eventually.
 constexpr milliseconds kFirstDwell{400}, kLongestDwell{3'200};
-// Where they have met and are at different places, all begin again with the first, at most so many times.
+// Where they have met and are at different places, all begin again with the first. A rank that an aggregator refuses tries again.
+// Both at most so many times.
 constexpr int kMostRestarts = 8;
 constexpr milliseconds kRestartPause{20};
 // For all data paths to answer, once all ranks have joined.
@@ -416,6 +418,7 @@ JobCommunicator::SessionResult JobCommunicator::meet(const Status& why) {
   Status last = why;
   bool any_answer = false;
   int restarts = 0;
+  size_t meetings = 0;
   for (milliseconds dwell = kFirstDwell;; dwell = std::min(2 * dwell, kLongestDwell)) {
     for (size_t i = 0; i < places.size();) {
       const Place& place = places[i++];
@@ -431,9 +434,10 @@ JobCommunicator::SessionResult JobCommunicator::meet(const Status& why) {
                           (any_answer ? " that was answered" : "") + " ended with: " + last.to_string(),
                       last.rank());
       const Clock::time_point join_deadline = std::min(Clock::now() + dwell, deadline);
+      Meeting meeting;
       auto session =
           factory_.move({place, completed, join_deadline, std::min(join_deadline + kPathPatience, deadline),
-                         failure_callback(), began_fixed});
+                         failure_callback(), began_fixed, &meeting});
       const Status ended = session.ok() ? check_moved(**session, oldest_kept, completed) : session.status();
       if (ended.ok()) {
         place_ = place;
@@ -445,14 +449,24 @@ JobCommunicator::SessionResult JobCommunicator::meet(const Status& why) {
       const bool answered = ended.code() != ErrorCode::kUnreachable;
       if (answered || !any_answer) last = ended;
       any_answer |= answered;
-      // All ranks are at the same place at the same time, or else they would pass each other by: only what all are told ends
-      // their stay at once.
-      if (ended.code() == ErrorCode::kAggregatorLost) continue;
-      const bool restart =
-          !session.ok() && ended.code() == ErrorCode::kInvalidArgument && restarts++ < kMostRestarts;
-      if (restart) std::tie(i, dwell) = std::pair(size_t{0}, kFirstDwell);
+      // All ranks are to be at the same place at the same time, or else they pass each other by. A meeting ends for all of them, so
+      // where they go from there may depend only on what all know of it.
+      const bool refused = !session.ok() && ended.code() == ErrorCode::kInvalidArgument;
+      if (meeting.whole) {
+        if (refused && restarts++ < kMostRestarts) {  // they have been at different places
+          std::tie(i, meetings, dwell) = std::tuple(size_t{0}, size_t{0}, kFirstDwell);
+          continue;
+        }
+        if (++meetings % places.size() == 0) dwell = std::min(2 * dwell, kLongestDwell);
+        const bool draw = meetings > places.size() && meeting.succession_id != 0;
+        i = (draw ? meeting.succession_id : meetings) % places.size();
+        continue;
+      }
+      const bool again =
+          refused && restarts++ < kMostRestarts;  // such as while it counts as a member of the last one
+      if (again) --i;
       std::unique_lock lock(mutex_);
-      changed_.wait_until(lock, restart ? Clock::now() + kRestartPause : join_deadline,
+      changed_.wait_until(lock, again ? Clock::now() + kRestartPause : join_deadline,
                           [this] { return stop_ || !failure_.ok(); });
     }
   }

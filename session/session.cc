@@ -43,8 +43,15 @@ Session::Session(SessionOptions options)
 
 Result<std::unique_ptr<Session>> Session::open(SessionOptions options) {
   const Clock::time_point join_deadline = options.join_deadline, deadline = options.deadline;
+  Meeting* const meeting = options.meeting;
   std::unique_ptr<Session> session(new Session(std::move(options)));
-  if (Status status = session->connect(join_deadline, deadline); !status.ok()) return status;
+  const Status status = session->connect(join_deadline, deadline);
+  if (meeting != nullptr) {
+    const bool joined = !session->memberships_.empty();
+    *meeting = {.whole = joined || session->met_.load(),
+                .succession_id = joined ? session->succession_id() : 0};
+  }
+  if (!status.ok()) return status;
   return session;
 }
 
@@ -99,7 +106,10 @@ Status Session::join(Clock::time_point deadline) {
   if (options_.shared_memory) member.host = options_.host.empty() ? this_host() : options_.host;
   member.on_failure = [this](const Status& status) { on_control_failure(status); };
   member.on_left = [this](int rank) { failures_.rank_left(rank); };
-  member.on_missing = [this](const std::vector<int>& ranks) { failures_.ranks_missing(ranks); };
+  member.on_missing = [this](const std::vector<int>& ranks) {
+    if (ranks.empty()) met_.store(true);
+    failures_.ranks_missing(ranks);
+  };
   member.given_up = [this] { return failures_.failure(); };
   Status status = join_job(member, options_, shard_.get(), deadline, &memberships_);
   if (!status.ok()) return status;
@@ -119,17 +129,27 @@ void Session::linger(Clock::time_point deadline) const {
 }
 
 Session::~Session() {
+  const bool lingers = others_need_shard();
+  close();
+  memberships_.clear();  // leaves the job
+  if (lingers) shard_->linger(Clock::now() + kClosingTime);
+}
+
+void Session::close() {
   metrics_.reset();
   for (const auto& control : memberships_) control->set_beat(nullptr);
   // No other thread reads the statistics from here on.
-  const bool lingers = others_need_shard();
-  if (path_ != nullptr) {
-    find_wrong_sums();
-    wrong_sums_->end(this);
-  }
-  if (path_ != nullptr) path_->close();
-  memberships_.clear();  // leaves the job
-  if (lingers) shard_->linger(Clock::now() + kClosingTime);
+  if (path_ == nullptr) return;
+  find_wrong_sums();
+  wrong_sums_->end(this);
+  path_->close();
+}
+
+Memberships Session::release() {
+  close();
+  path_.reset();
+  for (const auto& control : memberships_) control->detach();
+  return std::exchange(memberships_, {});
 }
 
 void Session::on_control_failure(const Status& status) {

@@ -26,6 +26,12 @@ namespace netsum {
 
 using Clock = std::chrono::steady_clock;
 
+// Of all ranks, at the first aggregator.
+struct Meeting {
+  bool whole = false;          // they have met there
+  uint64_t succession_id = 0;  // of the session; 0: it was not granted, or this rank has not heard of it
+};
+
 struct SessionOptions {
   // `rank` and `world_size` are those of the job that this one succeeds, if there is one.
   CommunicatorOptions user;
@@ -41,6 +47,8 @@ struct SessionOptions {
   // Called, perhaps more than once, on threads of the session, when it fails. Must not block, nor destroy it.
   std::function<void(const Status&)> on_failure;
   bool fixed_floats = false;  // as with Numerics::kFixed
+  // What is known of a session that fails, too. May be null.
+  Meeting* meeting = nullptr;
 };
 
 class Session {
@@ -49,6 +57,8 @@ class Session {
   static Result<std::unique_ptr<Session>> open(SessionOptions options);
   // Leaves the job, if it has not failed; operations in flight end with kAborted.
   ~Session();
+  // Of a failed job: ends all but the memberships, which do not call this session any more.
+  Memberships release();
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
@@ -91,6 +101,7 @@ class Session {
 
   Status connect(Clock::time_point join_deadline, Clock::time_point deadline);
   Status join(Clock::time_point deadline);
+  void close();
   void on_control_failure(const Status& status);
   void on_engine_failure(const Status& status);
   Status for_other_ranks(const Status& status) const;
@@ -123,6 +134,7 @@ class Session {
   Memberships memberships_;
   std::string lacks_words_;
   std::unique_ptr<DataPath> path_;
+  std::atomic<bool> met_{false};        // all ranks have, at the first aggregator
   std::atomic<bool> connected_{false};  // when true, the members above do not change
   // If the first sum fails, connect() tells the others why: what the engine reports is only the consequence.
   std::atomic<bool> knows_reason_{false};

@@ -1,14 +1,23 @@
 #include "session/session_factory.h"
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <numeric>
 #include <utility>
 
 #include "netsum/regroup.h"
+#include "src/base/thread.h"
 #include "src/base/timeout.h"
 #include "src/job/plan_token.h"
 
 namespace netsum {
+namespace {
+
+// An aggregator that lives has answered by then. The next session can be there, as another job.
+constexpr std::chrono::milliseconds kEndPatience{100};
+
+}  // namespace
 
 bool may_meet_at_a_rank(const CommunicatorOptions& options) {
   const auto& fallbacks = options.fallback_aggregators;
@@ -97,10 +106,48 @@ Result<std::unique_ptr<Session>> SessionFactory::open_first(SessionOptions optio
   return session;
 }
 
+SessionFactory::~SessionFactory() {
+  for (std::thread& thread : ending_) thread.join();
+}
+
 void SessionFactory::end(std::unique_ptr<Session> session, const Status& why) {
   ended_by_ = why;
-  // If there are several aggregators, some of them and their members may not know of the failure yet.
-  session->report(why);
+  struct Ending {
+    std::mutex mutex;
+    std::condition_variable changed;
+    size_t left = 0;
+  };
+  const auto ending = std::make_shared<Ending>();
+  std::vector<std::thread> threads;
+  for (auto& membership : session->release()) {
+    const auto one = std::make_shared<std::unique_ptr<ControlClient>>(std::move(membership));
+    {
+      const std::lock_guard lock(ending->mutex);
+      ++ending->left;
+    }
+    // If there are several aggregators, some of them and their members may not know of the failure yet.
+    const auto end_one = [ending, why, one] {
+      (*one)->report_failure(why);
+      one->reset();
+      const std::lock_guard lock(ending->mutex);
+      --ending->left;
+      ending->changed.notify_all();
+    };
+    std::thread thread;
+    if (start_thread("to leave a job", end_one, &thread).ok())
+      threads.push_back(std::move(thread));
+    else
+      end_one();
+  }
+  std::unique_lock lock(ending->mutex);
+  const bool ended = ending->changed.wait_for(lock, kEndPatience, [&] { return ending->left == 0; });
+  lock.unlock();
+  for (std::thread& thread : threads) {
+    if (ended)
+      thread.join();
+    else
+      ending_.push_back(std::move(thread));
+  }
 }
 
 Status SessionFactory::move_root(const RegroupOptions& options) {
@@ -156,6 +203,7 @@ Result<std::unique_ptr<Session>> SessionFactory::move(Move move) {
   session.deadline = move.deadline;
   session.on_failure = std::move(move.on_failure);
   session.fixed_floats = move.fixed_floats;
+  session.meeting = move.meeting;
   std::vector<std::string> place = session.user.aggregators;
   auto opened = open(std::move(session));
   if (opened.ok()) options_.aggregators = std::move(place);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "netsum/communicator.h"
@@ -25,6 +26,7 @@ bool may_meet_at_a_rank(const CommunicatorOptions& options);
 class SessionFactory {
  public:
   explicit SessionFactory(const CommunicatorOptions& options);
+  ~SessionFactory();  // waits for what is in the background: some seconds at most
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
@@ -37,7 +39,8 @@ class SessionFactory {
   // The first session. `on_failure` as in SessionOptions.
   Result<std::unique_ptr<Session>> connect(std::function<void(const Status&)> on_failure);
 
-  // Reports `why` to the session's members, and closes it, so that the next one can be opened.
+  // Closes the session, so that the next one can be opened, and reports `why` to its members: in the background where an
+  // aggregator does not answer at once.
   void end(std::unique_ptr<Session> session, const Status& why);
 
   // A session with the ranks that take part. Errors: as Communicator::regroup.
@@ -55,6 +58,7 @@ class SessionFactory {
     Clock::time_point deadline;
     std::function<void(const Status&)> on_failure;
     bool fixed_floats = false;
+    Meeting* meeting = nullptr;  // as in SessionOptions
   };
   Result<std::unique_ptr<Session>> move(Move move);
 
@@ -79,6 +83,7 @@ class SessionFactory {
   uint64_t succession_id_ = 0;
   std::vector<int> former_ranks_;
   Status ended_by_;
+  std::vector<std::thread> ending_;  // memberships
 };
 
 }  // namespace netsum

@@ -93,6 +93,7 @@ class Client final : public ControlClient {
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
 
+  void detach() override { stream_->disarm(Clock::now() + kLeaveCall); }
   void set_witness(std::function<uint64_t()> witness) override {
     if (heartbeat_ != nullptr) heartbeat_->set_witness(std::move(witness));
   }

@@ -80,6 +80,8 @@ class ControlClient {
   virtual int world_size() const = 0;
   // Reports to the aggregator, and through it to all members, that the job has failed. Waits at most a second.
   virtual void report_failure(const Status& status) = 0;
+  // No callback starts from now on, and on return none is in progress.
+  virtual void detach() = 0;
   // As Heartbeat::set_witness().
   virtual void set_witness(std::function<uint64_t()> witness) = 0;
   // As the same of Heartbeat. Without heartbeats they do nothing, and say nothing.

@@ -266,10 +266,9 @@ class RackTopologyTest(RackCommandTest):
             rank.wait_for("_lost: ")
         ranks[0].wait_for(f"aggregator_lost: lost the aggregator at {below['address']}")
 
-    @pytest.mark.soak
-    def test_the_loss_of_a_tree_is_transparent_with_failover(self):
+    def loses_a_tree(self, which, how):
         self.up_with(RING, "--trees")
-        top = self.status()["aggregators"][0]
+        lost = self.status()["aggregators"][which]
         flags = ("--iterations", 40, "--numerics", "fixed", "--on-failure", "failover", "--timeout", "60s", "--json")
         ranks = [self.start_rank(w, 4, "--bytes", "1Mi", *flags) for w in range(4)]
         deadline = time.monotonic() + PATIENCE_S
@@ -277,9 +276,22 @@ class RackTopologyTest(RackCommandTest):
         # All ranks have connected: sums need more than so much.
         while json.loads(self.run_in("h2", *received).text("out"))[0]["stats64"]["rx"]["bytes"] < 2 << 20:
             assert time.monotonic() < deadline
-        os.kill(top["pid"], signal.SIGKILL)
+        os.kill(lost["pid"], how)
         for report in self.reports_of(ranks):
             assert [one["failovers"] for one in report["ranks"]] == [1]
+        if how == signal.SIGSTOP:
+            os.kill(lost["pid"], signal.SIGCONT)
+        assert self.rack("down", "--name", self.name).status == 0
+
+    @pytest.mark.soak
+    def test_the_loss_of_a_tree_is_transparent_with_failover(self):
+        for which in range(8):  # above or below another, of each tree
+            self.loses_a_tree(which, signal.SIGKILL)
+
+    @pytest.mark.soak
+    def test_a_tree_with_an_aggregator_that_is_stopped_is_lost(self):
+        for which in range(8):
+            self.loses_a_tree(which, signal.SIGSTOP)
 
     @pytest.mark.soak
     def test_what_a_failed_start_leaves_is_taken_away(self):
