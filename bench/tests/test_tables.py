@@ -410,6 +410,10 @@ def test_microbenchmarks_have_a_table_each():
     assert "| scan /4 | 1.00 | 8.0 |" in micro.TABLES["kernels"](found)
     assert "| sum | 1400 | 300 (290 - 310) |" in micro.TABLES["xdp"](found)
     assert micro.TABLES["planner"](found) == report.NOTHING
+    found = [
+        {"benchmark": "metering", "case": "meters", "bytes_per_second": 1e9, "more_time": x} for x in (0.002, 0.004)
+    ]
+    assert "| 1.00 (1.00 - 1.00) | +0.30 (+0.20 - +0.40) |" in micro.TABLES["metering"](found)
 
 
 def test_requests_of_a_server_have_times_and_bytes():

@@ -163,6 +163,7 @@ TARGETS = {
     "planner": "netsum_plan_bench",
     "memory": "netsum_local_sum_bench",
     "engine": "netsum_engine_bench",
+    "metering": "netsum_meter_bench",
     "sparse": "netsum_sparse_bench",
     "compression": "netsum_compress_bench",
     "sockets": "netsum_socket_bench",
@@ -189,7 +190,7 @@ def google_benchmark(benchmark, repetitions):
             "case": entry["run_name"],
             "cpu_ns": entry["cpu_time"],
             "bytes_per_second": entry.get("bytes_per_second"),
-            **({"rounding_loss": entry["rounding_loss"]} if "rounding_loss" in entry else {}),
+            **{counter: entry[counter] for counter in ("rounding_loss", "more_time") if counter in entry},
         }
         for entry in json.loads(said)["benchmarks"]
         if entry["run_type"] == "iteration"
@@ -209,7 +210,7 @@ def xdp_program():
 @contextlib.contextmanager
 def micro(run, place, turns):
     """Builds and runs the microbenchmarks of bench/micro: kernels, tags, the planner, sparse tensors, compression,
-    engine threads, sockets, the XDP program (as root)."""
+    engine threads, what metering costs, sockets, the XDP program (as root)."""
     build_micro([turn["benchmark"] for turn in turns])
 
     def measure(turn):

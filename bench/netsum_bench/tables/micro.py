@@ -40,6 +40,14 @@ def engine(records):
     return markdown(["engine threads", "GB/s of tensor", "times one thread"], rows)
 
 
+def metering(records):
+    more = DataFrame(records)["more_time"] * 100
+    speed = DataFrame(records)["bytes_per_second"] / 1e9
+    return markdown(
+        ["GB/s of tensor", "more time with meters, %"], [[range_text(speed, "{:.2f}"), range_text(more, "{:+.2f}")]]
+    )
+
+
 # In the order of socket_bench.cc, which runs them in a random one.
 SOCKET_WAYS = [
     "a call for each packet",
@@ -130,6 +138,7 @@ _ALL = {
     "tags": tags,
     "planner": planner,
     "engine": engine,
+    "metering": metering,
     "sockets": sockets,
     "xdp": xdp,
     "sparse": sparse_steps,
