@@ -50,13 +50,13 @@ PaceTrial together(const std::vector<PaceTrial>& turns) {
   return all;
 }
 
-// Every turn with the pace was below all without.
-bool is_below(const std::vector<PaceTrial>& with, const std::vector<PaceTrial>& without,
+// Each of these turns was below all others.
+bool is_below(const std::vector<PaceTrial>& ones, const std::vector<PaceTrial>& others,
               double (*value)(const PaceTrial&)) {
-  if (std::min(with.size(), without.size()) < kFewestTurns) return false;
+  if (std::min(ones.size(), others.size()) < kFewestTurns) return false;
   const auto less = [&](const PaceTrial& a, const PaceTrial& b) { return value(a) < value(b); };
-  return value(*std::max_element(with.begin(), with.end(), less)) <
-         value(*std::min_element(without.begin(), without.end(), less));
+  return value(*std::max_element(ones.begin(), ones.end(), less)) <
+         value(*std::min_element(others.begin(), others.end(), less));
 }
 
 Status sum_as(const GroupCheck& check, int rank, double pace_bps, int sums, PaceTrial* trial) {
@@ -130,7 +130,7 @@ Finding judge_pace(const std::string& address, double pace_bps, const std::vecto
   } else if (calmer && is_below(with, without, again_of_thousand)) {
     finding.advice =
         advice + fmt::format("{:.1f} % fewer packets were sent again, in as much time", fewer / 10);
-  } else if (time > kAsFast) {
+  } else if (time > kAsFast && is_below(without, with, median_ms)) {
     finding.found += fmt::format("; pacing costs {:.0f} % more time here", 100 * (time - 1));
   } else if (std::min(with.size(), without.size()) < kFewestTurns) {
     finding.found += fmt::format("; {} turns of each way do not show whether pacing gains", with.size());

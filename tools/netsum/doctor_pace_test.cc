@@ -59,6 +59,8 @@ TEST(DoctorPaceTest, IsNotRecommendedByNoise) {
     EXPECT_EQ(finding.advice, "") << finding.found;
     EXPECT_THAT(finding.found, HasSubstr("turns without it do not reach"));
   }
+  const Finding noisy = judged(turns(20, 0, 40), turns(30, 0));
+  EXPECT_THAT(noisy.found, HasSubstr("; pacing gains nothing here")) << "nor does it cost anything for sure";
   // Three turns of each way happen to be in this order once in 20 times.
   const Finding few = judged(turns(20, 0, 0, 3), turns(10, 0, 0, 3));
   EXPECT_EQ(few.advice, "");
