@@ -222,6 +222,19 @@ class EmulateTest(CommandTest):
         assert "rank 2 (127.0.0.1) disconnected without leaving" in command.text("err")
         assert "ghost 2: crashed, as asked for" in command.text("err")
 
+    def test_a_killed_run_without_a_rack_ends_its_script(self, tmp_path):
+        script = ["sh", "-c", "setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' & wait"]
+        profile = write_profile(tmp_path, 2, steps=1)
+        emulation = self.start(
+            *["emulate", "--aggregator", self.start_aggregator().address],
+            *["--ranks", 2, "--profile", profile, "--", *script],
+        )
+        emulation.wait_for("", name="out")
+        emulation.process.kill()
+        pid = int(emulation.lines["out"][0])
+        self.cleanup.callback(lambda: subprocess.run(["kill", str(pid)], capture_output=True, check=False))
+        self.until("the script has ended", lambda: not os.path.exists(f"/proc/{pid}"))
+
     def test_what_ghosts_cannot_do(self, tmp_path):
         for more, words in [
             ({"collective": "all_to_all", "operation": None}, "step 0: all_to_all is between single ranks"),
