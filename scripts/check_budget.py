@@ -15,9 +15,9 @@ import check_main
 CEILINGS = {
     "lines of README.md": 84,
     "pages of Markdown": 22,
-    "words in Markdown": 60_400,
+    "words in Markdown": 60_300,
     "phrases to avoid, per 1000 words of Markdown": 1.0,
-    "named types in production": 862,
+    "named types in production": 864,
 }
 PAGE_LINES = 250
 # Longer: the protocol; commands, settings and methods that are looked up; the tutorial with all that it prints; tables that programs write.
