@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/encoding/fetch.h"
 #include "src/worker/modes/agreement.h"
 #include "src/worker/scale_groups.h"
 #include "src/worker/step.h"
@@ -24,6 +25,10 @@ class DataCursor {
   bool is_due() const { return is_due_; }
   // Whether this rank's input of that packet's chunk is available.
   bool has_input() const { return group_->operation->is_available(due_.chunk); }
+  // Asks for the input of that packet, which is encoded soon.
+  void fetch() const {
+    if (is_due_) fetch_input(due_.chunk);
+  }
   // Whether that packet is the first of a chunk whose packets are decoded together (ChunkPlan).
   bool begins_together() const { return due_.plan.together && part_ == 0; }
   // Makes `step` that of the packet that is due, and moves on.

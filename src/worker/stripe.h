@@ -115,6 +115,7 @@ class Stripe {
   Status on_result(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
   Status on_error(const netsum_fields& fields, const uint8_t* payload) const;
   bool is_of_step(const netsum_fields& fields, const Step& step) const;
+  void fetch_after(size_t slot) const;
   Status take_sum(const Step& step, uint8_t flags, const uint8_t* lanes);
   Status finish_step(const Step& step);
   Status take_kept_results();

@@ -59,10 +59,18 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   } else if (const Status taken = take_sum(step, fields.flags, lanes); !taken.ok()) {
     return taken;
   }
+  fetch_after(fields.slot);
   slots_.finish(now_us, fields.slot);
   if (step.kind == StepKind::kAgree) step.operation->course.scales_agreed_us = now_us;
   if (step.kind != StepKind::kData) groups_.note_proof(fields.slot);
   return early ? Status() : finish_step(step);
+}
+
+// Results come in the order of the slots, mostly.
+void Stripe::fetch_after(size_t slot) const {
+  const size_t next = slot + 1;
+  if (next < steps_.size() && slots_.is_waiting(static_cast<uint32_t>(next)) && steps_[next].has_lanes())
+    fetch_output(steps_[next].chunk);
 }
 
 Status Stripe::take_sum(const Step& step, uint8_t flags, const uint8_t* lanes) {

@@ -41,7 +41,9 @@ uint32_t Stripe::next_data_packet(int64_t now_us, uint8_t* frame, const Limits& 
     held_back_[stream] = false;
     if (!slot || !may_send_data(stream, limits[stream])) continue;
     cursors_[stream].take(&steps_[*slot]);
-    return start(now_us, *slot, frame);
+    const uint32_t size = start(now_us, *slot, frame);
+    cursors_[stream].fetch();
+    return size;
   }
   return 0;
 }
