@@ -65,7 +65,6 @@ Result<std::unique_ptr<Crew>> join(const CommunicatorOptions& options, const pro
 // How floats are added, and of how many ghosts a rack is.
 class CrewTest : public testing::TestWithParam<std::tuple<Numerics, int>> {};
 
-// The real rank gets what it has sent, and cannot tell ghosts from ranks.
 TEST(Pause, IsForMembersWithManyPacketsOnTheirWay) {
   const auto of = [](std::vector<Flight> members) { return pause_us(members); };
   EXPECT_GT(of({{.packets = 192, .round_trip_us = 23'000}, {.packets = 100, .round_trip_us = 23'000}}), 0);
@@ -77,6 +76,7 @@ TEST(Pause, IsForMembersWithManyPacketsOnTheirWay) {
   EXPECT_EQ(of({}), 0);
 }
 
+// The real rank gets what it has sent, and cannot tell ghosts from ranks.
 TEST_P(CrewTest, GhostsTakePartInEachCollective) {
   const auto aggregator = start_aggregator_at("127.0.0.1:0");
   ASSERT_NE(aggregator, nullptr);
