@@ -1,12 +1,12 @@
 """Aggregators and the ranks' own shards sum together, by a plan."""
 
-import socket
 import warnings
 
 import netsum.torch
 import pytest
 import ranks
 import torch.distributed as dist
+from netsum_bench.processes import free_port
 from ranks import WORLD_SIZE
 
 import torch
@@ -53,8 +53,7 @@ def test_an_aggregator_in_the_switch_sums_all():
 
 def test_further_groups_of_a_job_that_sums_along_trees_sum_with_shards(tmp_path):
     plan = tmp_path / "plan"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     joins = " ".join(map(str, range(WORLD_SIZE)))
     plan.write_text(
         f"network test\nranks {WORLD_SIZE}\ntree 10000000\nsum {address} rank 1\njoin {address} {joins}\n",
