@@ -15,8 +15,8 @@ using std::chrono::milliseconds;
 constexpr size_t kMostProfiles = 4096;
 // Values of up to so many bytes are waited for as indices are. A request that comes meanwhile waits for their end.
 constexpr size_t kFewBytes = 64 << 10;
-// After which time a wait looks whether the communicator is being closed.
-constexpr milliseconds kLook(20);
+// After which time a wait looks for requests, and whether the communicator is being closed.
+constexpr milliseconds kLook(5);
 
 }  // namespace
 
@@ -128,7 +128,7 @@ void SparseOperations::run() {
 // While nothing can begin before an operation's end, this thread drives the engine (Work::wait()): where ranks share cores, each
 // change of thread may cost milliseconds.
 void SparseOperations::wait(std::unique_lock<std::mutex>* lock) {
-  while (!has_work() && awaited_.valid()) {
+  while (!has_work() && awaited_.valid() && operations_.size() == 1) {  // or else another one may end first
     lock->unlock();
     if (awaited_.wait(kLook).code() != ErrorCode::kTimeout || awaited_.done()) awaited_ = {};
     lock->lock();

@@ -55,7 +55,7 @@ DOORS = {
     "src/host": [API, "src/base", "src/kernels", "src/encoding", "src/worker", "wire"],
     # Of the worker the limits of the weights that the planner makes.
     "src/plan": [API, "src/base", "src/job", "src/worker"],
-    "src/program": [API],
+    "src/program": [API, "src/base"],
     "aggregator/slot": ["wire"],
     "aggregator/dataplane": [API, "src/base", "src/faults", "src/net", "src/job", "wire"],
     "aggregator/user": [

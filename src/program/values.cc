@@ -4,6 +4,8 @@
 #include <ostream>
 #include <string>
 
+#include "src/base/fnv.h"
+
 namespace netsum::program {
 namespace {
 
@@ -22,10 +24,9 @@ void put(uint64_t number, std::ostream& out) {
 }  // namespace
 
 uint64_t fingerprint(const Program& program) {
-  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  uint64_t hash = kFnvBasis;
   const auto add = [&hash](auto number) {
-    for (size_t i = 0; i < kNumber; ++i)
-      hash = (hash ^ (static_cast<uint64_t>(number) >> 8 * i & 0xff)) * 1099511628211u;
+    for (size_t i = 0; i < kNumber; ++i) hash = fnv1a(hash, static_cast<uint64_t>(number) >> 8 * i & 0xff);
   };
   add(program.header.world_size);
   add(program.header.rank);

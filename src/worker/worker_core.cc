@@ -298,7 +298,8 @@ void WorkerCore::take_update() {
   const auto ns = of_ranks.first(static_cast<size_t>(options_.world_size));
   // One change at a time, or none is judged by its own effect.
   const std::vector<int32_t> held = held_of_shares(of_stripes);
-  if (take_losses(held, lost, ns) || take_links(of_stripes, ns, of_ranks.subspan(ns.size())) ||
+  if (take_losses(held, lost, ns) ||
+      (!losses_->tries() && take_links(of_stripes, ns, of_ranks.subspan(ns.size()))) ||
       (!losses_->tries() && balancer_->take(held))) {
     chunk_map_ = std::make_shared<ChunkMap>(weights());
     share_changes_.add();

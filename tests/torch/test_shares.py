@@ -51,29 +51,51 @@ def test_an_aggregator_in_the_switch_sums_all():
             assert len(stripes) == 1
 
 
-def test_further_groups_of_a_job_that_sums_along_trees_sum_with_shards(tmp_path):
-    plan = tmp_path / "plan"
-    address = f"127.0.0.1:{free_port()}"
+@pytest.fixture
+def plan(tmp_path):
+    """NETSUM_AGGREGATOR of a plan by which rank 1 sums for all."""
+    file, address = tmp_path / "plan", f"127.0.0.1:{free_port()}"
     joins = " ".join(map(str, range(WORLD_SIZE)))
-    plan.write_text(
-        f"network test\nranks {WORLD_SIZE}\ntree 10000000\nsum {address} rank 1\njoin {address} {joins}\n",
+    file.write_text(
+        f"network test\nranks {WORLD_SIZE} # of the job\ntree 10000000\nsum {address} rank 1\njoin {address} {joins}\n",
         encoding="utf-8",
     )
+    return f"plan:{file}"
 
+
+def _sums_of_groups(make_groups):
+    """Of each group: an element of a sum, and whether shards have summed; then the warnings."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        groups = make_groups()
+    sums = []
+    for group in groups:
+        tensor = torch.full((300_000,), float(dist.get_rank()))
+        dist.all_reduce(tensor, group=group)
+        sums.append((tensor[-1].item(), "shard" in netsum.torch.describe(group)))
+    return sums, [str(one.message) for one in told if "trees of plan:" in str(one.message)]
+
+
+def test_further_groups_of_a_job_that_sums_along_trees_sum_with_shards(plan):
     def on_rank(rank):
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
+        def make_groups():
             groups = [None, dist.new_group(), dist.new_group([0, 1, 2])]
             dist.new_group([0, 1])
-        sums = []
-        for group in groups[: 3 if rank < 3 else 2]:
-            tensor = torch.full((300_000,), float(rank))
-            dist.all_reduce(tensor, group=group)
-            sums.append((tensor[-1].item(), "shard" in netsum.torch.describe(group)))
-        return sums, [str(one.message) for one in told if "trees of plan:" in str(one.message)]
+            return groups[: 3 if rank < 3 else 2]
 
-    env = {"NETSUM_AGGREGATOR": f"plan:{plan}"}
-    results = ranks.run(on_rank, env=env)
+        return _sums_of_groups(make_groups)
+
+    results = ranks.run(on_rank, env={"NETSUM_AGGREGATOR": plan})
     whole, part = float(sum(range(WORLD_SIZE))), 3.0
     assert [sums for sums, _ in results[:3]] == [[(whole, False), (whole, True), (part, True)]] * 3
+    assert [len(told) for _, told in results] == [1] + [0] * (WORLD_SIZE - 1)
+
+
+def test_the_first_group_beside_one_of_gloo_sums_along_trees(plan):
+    def on_rank(_):
+        return _sums_of_groups(lambda: [dist.new_group(backend="netsum") for _ in range(2)])
+
+    results = ranks.run(on_rank, backend="gloo", env={"NETSUM_AGGREGATOR": plan})
+    whole = float(sum(range(WORLD_SIZE)))
+    assert [sums for sums, _ in results] == [[(whole, False), (whole, True)]] * WORLD_SIZE
     assert [len(told) for _, told in results] == [1] + [0] * (WORLD_SIZE - 1)

@@ -185,8 +185,7 @@ std::vector<Finding> blame_links(const std::vector<std::pair<std::string, Json>>
   if (std::any_of(first.at("members").begin(), first.at("members").end(), joined_below))
     return {{Grade::kFail, job,
              "aggregators below those asked sum for it, as in trees or in ranks with a plan: which links are "
-             "between them is "
-             "not known here",
+             "between them is not known here",
              "leave out --topology: the members of each aggregator are judged without it"}};
   const Result<std::vector<size_t>> of_ranks = vertices_of(graph, hosts, plan::VertexKind::kRank, "hosts");
   if (!of_ranks.ok()) return fail(of_ranks.status());

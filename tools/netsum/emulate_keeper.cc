@@ -27,6 +27,7 @@
 #include "tools/netsum/rack_make.h"
 #include "tools/netsum/rack_note.h"
 #include "tools/netsum/rack_system.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {
@@ -120,8 +121,9 @@ Status remove_rack(const std::string& rack, int quiet_looks) {
   }
 }
 
-Status remove_all(const std::string& folder, const std::string& rack, int quiet_looks) {
-  end_processes_of(folder);
+// What a script of a run that ended in order has left running goes on.
+Status remove_all(const std::string& folder, const std::string& rack, int quiet_looks, bool was_killed) {
+  if (was_killed) end_processes_of(folder);
   const Status status = rack.empty() ? Status() : remove_rack(rack, quiet_looks);
   std::error_code error;
   fs::remove_all(folder, error);
@@ -143,7 +145,7 @@ void remove_what_killed_runs_have_left(const fs::path& temporary) {
   for (fs::directory_iterator it(temporary, error), end; !error && it != end; it.increment(error))
     if (it->path().filename().string().starts_with(kFolder)) folders.push_back(it->path());
   for (const std::string& folder : folders)
-    if (is_own_folder(folder) && is_given_up(folder + kLock)) tell(folder, remove_all(folder, "", 0));
+    if (is_own_folder(folder) && is_given_up(folder + kLock)) tell(folder, remove_all(folder, "", 0, true));
   if (!missing_privilege().empty()) return;
   for (const std::string& rack : noted_racks())
     if (rack.starts_with(kRack) && is_given_up(rack_folder(rack) + kLock))
@@ -160,9 +162,13 @@ class KeeperCommand : public Subcommand {
   bool chosen() const override { return app_->parsed(); }
   // Reads until the run ends: it has no deadline, as the run has none.
   int run() override {
+    if (!fs::path(folder_).filename().string().starts_with(kFolder) || !is_own_folder(folder_) ||
+        !(rack_.empty() || rack_.starts_with(kRack)))
+      throw UsageError("only `netsum emulate` starts it, with what it has made");
     char ended_in_order = 0;
     while (read(STDIN_FILENO, &ended_in_order, 1) < 0 && errno == EINTR) continue;
-    const Status status = remove_all(folder_, rack_, ended_in_order != 0 ? 0 : kQuietLooks);
+    const bool was_killed = ended_in_order == 0;
+    const Status status = remove_all(folder_, rack_, was_killed ? kQuietLooks : 0, was_killed);
     if (!status.ok()) std::fprintf(stderr, "netsum emulate: %s\n", status.message().c_str());
     return status.ok() ? kExitOk : kExitFailed;
   }
@@ -177,7 +183,13 @@ class KeeperCommand : public Subcommand {
 Result<std::unique_ptr<EmulationKeeper>> EmulationKeeper::start(const std::string& rack) {
   std::error_code error;
   const fs::path temporary = fs::temp_directory_path(error);
+  if (error)
+    return Status(ErrorCode::kInvalidArgument,
+                  "no folder for temporary files, " + error.message() + ": set TMPDIR to one");
   remove_what_killed_runs_have_left(temporary);
+  if (!rack.empty() && (read_note(rack) || has_namespaces(rack)))
+    return Status(ErrorCode::kAddressInUse, "there are network namespaces netsum-" + rack +
+                                                "-* of something else: delete them, or give --rack");
   const auto failed = [](const std::string& what) {
     return Status(ErrorCode::kResourceExhausted, what + ": " + std::strerror(errno));
   };
@@ -218,7 +230,7 @@ EmulationKeeper::~EmulationKeeper() {
     is_removed = ended == pid_ && WIFEXITED(status);  // it has said what went wrong
   }
   if (is_removed) return;
-  if (const Status status = remove_all(folder_, rack_, 0); !status.ok())
+  if (const Status status = remove_all(folder_, rack_, 0, false); !status.ok())
     std::fprintf(stderr, "netsum emulate: %s\n", status.message().c_str());
 }
 

@@ -130,14 +130,14 @@ std::vector<double> EmulateReport::step_seconds() const {
   const std::vector<int64_t>& done_us = ranks_.begin()->second.done_us;
   std::vector<double> seconds;
   int64_t before_us = 0;
+  int steps = 1;  // since then
   for (size_t step = 0; step < first_ids_.size(); ++step) {
     const uint64_t end = step + 1 < first_ids_.size() ? first_ids_[step + 1] : done_us.size();
     int64_t last_us = 0;
     bool all = end <= done_us.size();
-    if (all &&
-        first_ids_[step] ==
-            end) {  // Without operations it has no end, such as the first one of a program without a cluster.
-      before_us = 0;
+    // When a step without operations ends is not known: it and the next one count as equally long.
+    if (all && first_ids_[step] == end) {
+      ++steps;
       continue;
     }
     for (uint64_t id = first_ids_[step]; all && id < end; ++id) {
@@ -145,8 +145,11 @@ std::vector<double> EmulateReport::step_seconds() const {
       last_us = std::max(last_us, done_us[id]);
     }
     if (!all) break;
-    if (before_us != 0) seconds.push_back(static_cast<double>(last_us - before_us) * 1e-6);
+    if (before_us != 0)
+      seconds.insert(seconds.end(), static_cast<size_t>(steps),
+                     static_cast<double>(last_us - before_us) * 1e-6 / steps);
     before_us = last_us;
+    steps = 1;
   }
   return seconds;
 }

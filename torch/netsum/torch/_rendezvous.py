@@ -112,10 +112,7 @@ def meet(store, rank, size, group_name, timeout, rank_beside=None, further=False
     """
     settings, problem = None, None
     try:
-        environ = _settings.without_plan(None if rank_beside is not None else size) if further else os.environ
-        settings = _settings.from_environment(environ)
-        if environ is not os.environ and rank == 0:
-            _warn_without_plan()
+        settings = _settings.from_environment(_environment(rank, size, rank_beside) if further else os.environ)
     except ValueError as error:
         problem = error
     hello = {"problem": str(problem)}
@@ -144,6 +141,21 @@ def meet(store, rank, size, group_name, timeout, rank_beside=None, further=False
         return None, address
     ranks_beside = [hello.get("beside") for hello in hellos]
     return Agreement(settings, hellos[0]["job"], hellos[0]["token"], ranks_beside), address
+
+
+_has_plan = False  # a group beside a default group that is not netsum's
+
+
+def _environment(rank, size, rank_beside):
+    """Of a group that is not the default one: the first one of the plan's size takes the plan, if the default one has not."""
+    global _has_plan
+    environ = _settings.without_plan(None if rank_beside is not None or _has_plan else size)
+    if environ is not os.environ:
+        if rank == 0:
+            _warn_without_plan()
+    elif environ.get("NETSUM_AGGREGATOR", "").strip().startswith("plan:"):
+        _has_plan = True
+    return environ
 
 
 @functools.cache  # once

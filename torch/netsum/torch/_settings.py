@@ -1,6 +1,5 @@
 """Reads netsum's environment variables (docs/options.md). No other module reads them."""
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -20,12 +19,17 @@ def from_environment(environ=os.environ):
 
 def without_plan(size, environ=os.environ):
     """Returns `environ` for a group beside the one that sums along the plan of NETSUM_AGGREGATOR: without it. `size`: of a group
-    that is the only one so far; it takes a plan for so many ranks."""
+    that may be that one; it takes a plan for so many ranks. None: another one is."""
     kind, _, file = environ.get("NETSUM_AGGREGATOR", "").strip().partition(":")
     if kind != "plan":
         return environ
-    with contextlib.suppress(OSError), open(file, encoding="utf-8", errors="replace") as plan:
-        if any(line.split() == ["ranks", str(size)] for line in plan):
+    if size is not None:
+        try:
+            with open(file, encoding="utf-8", errors="replace") as plan:
+                of_size = any(line.partition("#")[0].split() == ["ranks", str(size)] for line in plan)
+        except OSError:  # whoever reads the plan says so
+            return environ
+        if of_size:
             return environ
     return {name: text for name, text in environ.items() if name != "NETSUM_AGGREGATOR"}
 
