@@ -7,6 +7,7 @@
 #include "engine/worker_io.h"
 #include "src/base/clock.h"
 #include "src/base/processors.h"
+#include "src/base/wall_clock.h"
 #include "src/job/capabilities.h"
 #include "src/net/interface_rate.h"
 #include "src/net/redirected_frames.h"
@@ -116,8 +117,7 @@ void add_note(const std::string& more, std::string* note) {
 
 // Of monotonic_us().
 int64_t realtime_ahead_us() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::microseconds>(now).count() - monotonic_us();
+  return wall_us() - monotonic_us();
 }
 
 // Makes the cores, among which the worker's stripes are divided, and their packet I/O.

@@ -22,6 +22,7 @@
 #include "netsum/version.h"
 #include "src/base/thread.h"
 #include "src/base/timeout.h"
+#include "src/base/wall_clock.h"
 #include "src/control/channel.h"
 #include "src/control/control.grpc.pb.h"
 #include "src/control/rpc_status.h"
@@ -305,9 +306,7 @@ AggregatorStatus Service::status(const DataplaneLook& look) const {
   status.version = NETSUM_VERSION_STRING;
   status.jobs = jobs_->jobs(look.jobs);
   status.draining = jobs_->draining();
-  status.unix_time_ms = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                                  std::chrono::system_clock::now().time_since_epoch())
-                                                  .count());
+  status.unix_time_ms = static_cast<uint64_t>(wall_us() / 1000);
   for (const Address& endpoint : dataplane_->endpoints())
     status.data_addresses.push_back(endpoint.to_string());
   for (const DataplanePort& port : look.ports) {

@@ -28,7 +28,6 @@ namespace {
 constexpr uint32_t kPayload = 1440, kDataSlots = 256, kScaleSlots = 16;
 constexpr size_t kElements = size_t{1} << 20;
 constexpr uint64_t kLinkBytesPerS = 1'250'000'000, kOverhead = 42;
-constexpr int kMeters = 2;  // of a rank and its aggregator
 
 std::atomic<bool> meters_more;
 
@@ -56,12 +55,9 @@ class MeteredIo final : public PacketIo {
 
  private:
   const std::unique_ptr<PacketIo> io_;
-  template <size_t... kIndex>
-  static std::array<bursts::Meter, kMeters> meters(std::index_sequence<kIndex...>) {
-    return {(static_cast<void>(kIndex), bursts::Meter(kLinkBytesPerS, bursts::Meter::kLiveBinNs))...};
-  }
-  std::array<bursts::Meter, kMeters> sent_ = meters(std::make_index_sequence<kMeters>());
-  std::array<bursts::Meter, kMeters> received_ = meters(std::make_index_sequence<kMeters>());
+  // Two: of a rank and its aggregator.
+  static bursts::Meter meter() { return bursts::Meter(kLinkBytesPerS, bursts::Meter::kLiveBinNs); }
+  std::array<bursts::Meter, 2> sent_ = {meter(), meter()}, received_ = {meter(), meter()};
 };
 
 std::unique_ptr<Dataplane> start_aggregator(const DataplaneJob& job) {

@@ -5,6 +5,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
+#include "src/base/wall_clock.h"
 #include "src/control/client.h"
 #include "src/control/connection_errors.h"
 #include "src/control/rpc_status.h"
@@ -71,12 +72,6 @@ Bursts from_bursts(const control::Bursts& bursts) {
           .milliseconds = {bursts.milliseconds().begin(), bursts.milliseconds().end()}};
 }
 
-int64_t wall_us_now() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 RemoteStatus from_reply(const control::StatusReply& reply) {
   RemoteStatus remote;
   remote.protocol_version = reply.protocol_version();
@@ -133,10 +128,10 @@ Result<RemoteStatus> query_status(const std::string& address, const std::string&
     grpc::ClientContext context;
     context.set_deadline(query->deadline);
     control::StatusReply reply;
-    const int64_t wall_us = wall_us_now(), start_us = monotonic_us();
+    const int64_t begin_us = wall_us(), start_us = monotonic_us();
     const grpc::Status result = query->stub->GetStatus(&context, query->request, &reply);
     const auto took_us = static_cast<double>(monotonic_us() - start_us);
-    const int64_t wall_end_us = wall_us_now();
+    const int64_t end_us = wall_us();
     if (!result.ok()) {
       if (const auto answer = from_rpc_status(result)) return *answer;
       return explain(address, tls, result).status;
@@ -144,7 +139,7 @@ Result<RemoteStatus> query_status(const std::string& address, const std::string&
     RemoteStatus latest = from_reply(reply);
     latest.least_ahead_us = remote.least_ahead_us;
     latest.most_ahead_us = remote.most_ahead_us;
-    latest.note_clock(reply.unix_time_ms(), wall_us, wall_end_us);
+    latest.note_clock(reply.unix_time_ms(), begin_us, end_us);
     latest.round_trip_us = i < 2 ? took_us : std::min(remote.round_trip_us, took_us);
     remote = std::move(latest);
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -11,6 +10,7 @@
 
 #include "src/base/assert.h"
 #include "src/base/clock.h"
+#include "src/base/wall_clock.h"
 
 namespace netsum {
 namespace {
@@ -21,12 +21,6 @@ void replace_all(std::string* text, const std::string& what, const std::string& 
   for (size_t at = text->find(what); at != std::string::npos; at = text->find(what, at + with.size())) {
     text->replace(at, what.size(), with);
   }
-}
-
-int64_t wall_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
 }
 
 std::string text_of(const Json& json) {

@@ -299,8 +299,8 @@ void WorkerCore::take_update() {
   // One change at a time, or none is judged by its own effect.
   const std::vector<int32_t> held = held_of_shares(of_stripes);
   if (take_losses(held, lost, ns) ||
-      (!losses_->tries() && take_links(of_stripes, ns, of_ranks.subspan(ns.size()))) ||
-      (!losses_->tries() && balancer_->take(held))) {
+      (!losses_->tries() &&
+       (take_links(of_stripes, ns, of_ranks.subspan(ns.size())) || balancer_->take(held)))) {
     chunk_map_ = std::make_shared<ChunkMap>(weights());
     share_changes_.add();
     note_shares();
