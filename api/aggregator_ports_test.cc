@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace netsum {
+namespace netsum::aggregator_ports_test {
 namespace {
 
 using testing::HasSubstr;
@@ -81,4 +81,4 @@ TEST(AggregatorPortsTest, WhatCannotBeIsNamed) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::aggregator_ports_test

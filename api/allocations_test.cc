@@ -29,7 +29,7 @@ void operator delete(void* memory, size_t) noexcept {
   std::free(memory);
 }
 
-namespace netsum {
+namespace netsum::allocations_test {
 namespace {
 
 // In all_reduce() and wait(), by the calling thread: the tensors of the operation, the operation that the engine shares with the
@@ -67,4 +67,4 @@ TEST(Allocations, OfASmallSumAtAnAggregator) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::allocations_test

@@ -9,7 +9,7 @@
 #include "session/job_testing.h"
 #include "wire/mtu.h"
 
-namespace netsum {
+namespace netsum::bounds_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -124,4 +124,4 @@ TEST(Bounds, TheSmallestPacketsWorkAndSmallerOnesAreRefused) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::bounds_test

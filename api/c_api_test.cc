@@ -11,7 +11,7 @@
 
 #include "session/job_testing.h"
 
-namespace netsum {
+namespace netsum::c_api_test {
 namespace {
 
 constexpr int kRanks = 3;
@@ -214,4 +214,4 @@ TEST(CApiTest, OptionsWithoutTheirSizeAreRefused) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::c_api_test

@@ -10,7 +10,7 @@
 
 #include "session/placed_job_testing.h"
 
-namespace netsum {
+namespace netsum::collectives_test {
 namespace {
 
 using std::chrono::seconds;
@@ -371,4 +371,4 @@ TEST(CollectivesSingleTest, AReductionOverOneRankIsItsInput) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::collectives_test

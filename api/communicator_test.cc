@@ -18,7 +18,7 @@
 #include "src/base/rng.h"
 #include "src/base/soak.h"
 
-namespace netsum {
+namespace netsum::communicator_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -568,4 +568,4 @@ TEST(CommunicatorTest, UnsupportedOperationsAreRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::communicator_test

@@ -17,7 +17,7 @@
 #include "session/placed_job_testing.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::compression_test {
 namespace {
 
 using ::testing::AllOf;
@@ -561,4 +561,4 @@ TEST(CompressionSettingsTest, RanksThatDifferAreToldOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::compression_test

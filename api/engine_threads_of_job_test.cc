@@ -11,7 +11,7 @@
 #include "session/placed_job_testing.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::engine_threads_of_job_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -209,4 +209,4 @@ TEST(EngineThreadsOfJob, SurvivorsRegroup) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::engine_threads_of_job_test

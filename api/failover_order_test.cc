@@ -12,7 +12,7 @@
 #include "api/job_communicator.h"
 #include "session/job_testing.h"
 
-namespace netsum {
+namespace netsum::failover_order_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -333,4 +333,4 @@ TEST(FailoverOrderTest, ARegroupWaitsForAnAbortInProgress) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::failover_order_test

@@ -8,7 +8,7 @@
 #include "session/job_testing.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::failover_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -233,4 +233,4 @@ TEST(FailoverTest, BadOptionsAreRefusedWithTheirName) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::failover_test

@@ -13,7 +13,7 @@
 #include "src/base/rng.h"
 #include "src/kernels/half.h"
 
-namespace netsum {
+namespace netsum::float_sums_test {
 namespace {
 
 constexpr int kRanks = PlacedJob::kRanks;
@@ -210,4 +210,4 @@ INSTANTIATE_TEST_SUITE_P(Places, FloatSumsTest,
                          place_name);
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::float_sums_test

@@ -11,7 +11,7 @@
 #include "netsum/sparse.h"
 #include "session/job_testing.h"
 
-namespace netsum {
+namespace netsum::forked_communicator_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -118,4 +118,4 @@ TEST(ForkedCommunicator, RefusesCallsInSharedMemory) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::forked_communicator_test

@@ -6,7 +6,7 @@
 #include "session/job_testing.h"
 #include "wire/mtu.h"
 
-namespace netsum {
+namespace netsum::hierarchy_shares_test {
 namespace {
 
 using std::chrono::seconds;
@@ -235,4 +235,4 @@ TEST(HierarchySharesTest, AHierarchyOfEachHalfOfTheRanksIsRefused) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::hierarchy_shares_test

@@ -15,7 +15,7 @@
 #include "netsum/aggregator.h"
 #include "netsum/communicator.h"
 
-namespace netsum {
+namespace netsum::hierarchy_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -408,4 +408,4 @@ TEST(HierarchyTest, RacksWithDifferentNumbersOfCoresAreRefused) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::hierarchy_test

@@ -10,7 +10,7 @@
 #include "session/placed_job_testing.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::lanes8_test {
 namespace {
 
 using std::chrono::seconds;
@@ -136,4 +136,4 @@ TEST(Lanes8, RanksThatDoNotAgreeAreToldWhenTheyJoin) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::lanes8_test

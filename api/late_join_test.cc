@@ -16,7 +16,7 @@
 #include "session/job_testing.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::late_join_test {
 namespace {
 
 constexpr int kRanks = 3;
@@ -424,4 +424,4 @@ TEST(LateJoin, InputThatNeverComesEndsTheJob) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::late_join_test

@@ -40,7 +40,7 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   return create(thread, attributes, body, argument);
 }
 
-namespace netsum {
+namespace netsum::no_thread_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -161,4 +161,4 @@ TEST(NoThreadTest, AnAggregatorIsLostAndThereIsNoThreadForLong) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::no_thread_test

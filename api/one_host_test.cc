@@ -8,7 +8,7 @@
 
 #include "session/job_testing.h"
 
-namespace netsum {
+namespace netsum::one_host_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -81,4 +81,4 @@ TEST(OneHost, ARankThatComesTooLateReadsNothing) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::one_host_test

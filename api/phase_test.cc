@@ -7,7 +7,7 @@
 
 #include "session/placed_job_testing.h"
 
-namespace netsum {
+namespace netsum::phase_test {
 namespace {
 
 using std::chrono::microseconds;
@@ -142,4 +142,4 @@ TEST(Phase, WrongValues) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::phase_test

@@ -9,7 +9,7 @@
 #include "session/job_testing.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::predict_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -185,4 +185,4 @@ TEST(PredictedScales, RanksThatDifferInItAreTold) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::predict_test

@@ -15,7 +15,7 @@
 #include "session/placed_job_testing.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::priority_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -281,4 +281,4 @@ TEST(PriorityClose, EndsWhatWaits) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::priority_test

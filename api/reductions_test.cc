@@ -9,7 +9,7 @@
 #include "session/placed_job_testing.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::reductions_test {
 namespace {
 
 constexpr int kRanks = PlacedJob::kRanks;
@@ -119,4 +119,4 @@ INSTANTIATE_TEST_SUITE_P(Places, ReductionsOfSenders,
                          place_name);
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::reductions_test

@@ -15,7 +15,7 @@
 #include "session/job_testing.h"
 #include "wire/parse.h"
 
-namespace netsum {
+namespace netsum::refused_test {
 namespace {
 
 using std::chrono::seconds;
@@ -214,4 +214,4 @@ TEST(RefusedTest, ASumThatOneRankHasIsNotMadeInAnotherWayForTheOther) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::refused_test

@@ -7,7 +7,7 @@
 
 #include "session/job_testing.h"
 
-namespace netsum {
+namespace netsum::regroup_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -212,4 +212,4 @@ TEST(RegroupTest, EmbeddedShardsMeetElsewhereWhenRankZeroIsGone) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::regroup_test

@@ -10,7 +10,7 @@
 
 #include "session/job_testing.h"
 
-namespace netsum {
+namespace netsum::relays_test {
 namespace {
 
 using std::chrono::seconds;
@@ -157,4 +157,4 @@ TEST_F(RelaysTest, PlansThatDoNotFitAreRefusedBeforeAnythingStarts) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::relays_test

@@ -8,7 +8,7 @@
 #include "session/job_testing.h"
 #include "wire/mtu.h"
 
-namespace netsum {
+namespace netsum::shares_test {
 namespace {
 
 using std::chrono::seconds;
@@ -271,4 +271,4 @@ TEST(SharesTest, RefusesAbsurdRates) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::shares_test

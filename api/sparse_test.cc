@@ -17,7 +17,7 @@
 #include "session/placed_job_testing.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::sparse_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -426,4 +426,4 @@ TEST(SparseLifeTest, MovesWhenTheAggregatorIsLost) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::sparse_test

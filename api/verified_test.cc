@@ -9,7 +9,7 @@
 #include "session/job_testing.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::verified_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -454,4 +454,4 @@ TEST(VerifiedSums, InC) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::verified_test

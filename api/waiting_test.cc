@@ -8,7 +8,7 @@
 #include "netsum/netsum.h"
 #include "session/job_testing.h"
 
-namespace netsum {
+namespace netsum::waiting_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -189,4 +189,4 @@ TEST_P(WaitingTest, AnOperationWithoutAPeerEndsAtItsDeadline) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::waiting_test

@@ -16,7 +16,7 @@
 #include "session/placed_job_testing.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::watermarks_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -290,4 +290,4 @@ TEST(WatermarksOfOneOperation, AreRefusedForASecondOne) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::watermarks_test

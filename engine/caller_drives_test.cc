@@ -44,7 +44,7 @@ void operator delete(void* memory, size_t size) noexcept {
   std::free(memory);
 }
 
-namespace netsum {
+namespace netsum::caller_drives_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -413,4 +413,4 @@ TEST(CoreLockTest, CallersAreExpectedOnlyWhileNearlyAllWait) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::caller_drives_test

@@ -10,7 +10,7 @@
 #include "engine/scripted_core_testing.h"
 #include "src/base/clock.h"
 
-namespace netsum {
+namespace netsum::engine_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -186,4 +186,4 @@ TEST_F(EngineTest, ARankThatLeftBeforeThereWasAnEngineIsKnownToIt) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::engine_test

@@ -16,7 +16,7 @@
 #include "engine/scripted_core_testing.h"
 #include "src/base/clock.h"
 
-namespace netsum {
+namespace netsum::engine_threads_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -252,4 +252,4 @@ TEST_F(PartsTest, WhileACallerDrivesOnePartTheThreadsRunTheOthers) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::engine_threads_test

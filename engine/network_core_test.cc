@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-namespace netsum {
+namespace netsum::network_core_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -104,4 +104,4 @@ TEST(NetworkCoreTest, WherePacketsComeOneByOneItWaitsForTheNext) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::network_core_test

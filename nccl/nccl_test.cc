@@ -17,7 +17,7 @@
 #include "nccl/harness.h"
 #include "nccl/tcp.h"
 
-namespace netsum::nccl {
+namespace netsum::nccl::nccl_test {
 namespace {
 
 using ::testing::Each;
@@ -551,4 +551,4 @@ TEST(Nccl, InterfacesAreSelectedAsByNccl) {
 }
 
 }  // namespace
-}  // namespace netsum::nccl
+}  // namespace netsum::nccl::nccl_test

@@ -5,7 +5,7 @@
 
 #include <initializer_list>
 
-namespace netsum {
+namespace netsum::job_stripes_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -46,4 +46,4 @@ TEST(JobStripes, RefusesAPlanOfOtherStripes) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::job_stripes_test

@@ -10,7 +10,7 @@
 #include "session/job_testing.h"
 #include "session/session_factory.h"
 
-namespace netsum {
+namespace netsum::session_test {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};  // only a hang makes it this long
@@ -160,4 +160,4 @@ TEST(MovingSessionTest, APlaceThatOneRankCannotReachIsGivenUpByAll) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::session_test

@@ -6,7 +6,7 @@
 #include "session/job_testing.h"
 #include "src/control/client.h"
 
-namespace netsum {
+namespace netsum::shard_test {
 namespace {
 
 using std::chrono::seconds;
@@ -155,4 +155,4 @@ TEST(ShardTest, RegroupsThatFailLeaveTheSlotsToTheNext) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::shard_test

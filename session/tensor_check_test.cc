@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-namespace netsum {
+namespace netsum::tensor_check_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -161,4 +161,4 @@ TEST(TensorCheckTest, PartsNeedTheMemoryThatTheirRankUses) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::tensor_check_test

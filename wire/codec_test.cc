@@ -12,7 +12,7 @@
 #include "src/base/rng.h"
 #include "wire/values.h"
 
-namespace netsum::wire {
+namespace netsum::wire::codec_test {
 namespace {
 
 constexpr netsum_key kKey{0x0123456789ABCDEF, 0x0F1E2D3C4B5A6978};
@@ -475,4 +475,4 @@ TEST(ValuesTest, OnlyResultsOfFloatsMayBeWithoutThem) {
 }
 
 }  // namespace
-}  // namespace netsum::wire
+}  // namespace netsum::wire::codec_test

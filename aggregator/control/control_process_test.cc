@@ -27,7 +27,7 @@
 
 extern char** environ;
 
-namespace netsum {
+namespace netsum::control_process_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -425,7 +425,7 @@ int child_main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::control_process_test
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);

@@ -23,7 +23,7 @@ extern "C" __attribute__((visibility("default"))) const char* __lsan_default_sup
   return "leak:libcares\n";
 }
 
-namespace netsum {
+namespace netsum::control_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -586,4 +586,4 @@ TEST_F(ControlTest, AClientMayBeDestroyedWhileItsJobFails) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::control_test

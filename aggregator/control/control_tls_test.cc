@@ -7,7 +7,7 @@
 #include "aggregator/dataplane/fake_dataplane.h"
 #include "src/control/client.h"
 
-namespace netsum {
+namespace netsum::control_tls_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -157,4 +157,4 @@ TEST_F(ControlTlsTest, UnusableOptionsAreRefused) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::control_tls_test

@@ -23,7 +23,7 @@
 #include "src/base/file_descriptor.h"
 #include "src/control/client.h"
 
-namespace netsum {
+namespace netsum::half_open_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -231,4 +231,4 @@ TEST_F(HalfOpenTest, OnePeerDoesNotGetAllConnections) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::half_open_test

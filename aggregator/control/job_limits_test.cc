@@ -5,7 +5,7 @@
 
 #include "aggregator/control/job_table_fixture.h"
 
-namespace netsum {
+namespace netsum::job_limits_test {
 namespace {
 
 using ::testing::AllOf;
@@ -365,4 +365,4 @@ TEST_F(DeferredTest, RoomIsFreeWhenTheDataplaneHasRemovedTheJob) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::job_limits_test

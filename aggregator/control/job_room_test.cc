@@ -1,7 +1,7 @@
 // Which jobs find room at an aggregator: slots, indices, quotas, the queue.
 #include "aggregator/control/job_table_fixture.h"
 
-namespace netsum {
+namespace netsum::job_room_test {
 namespace {
 
 TEST_F(JobTableTest, BudgetsSlotsOverJobsAndGivesThemBack) {
@@ -199,4 +199,4 @@ TEST_F(JobTableTest, LimitsTheNumberOfJobs) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::job_room_test

@@ -3,7 +3,7 @@
 
 #include "aggregator/control/job_table_fixture.h"
 
-namespace netsum {
+namespace netsum::job_shares_test {
 namespace {
 
 using ::testing::AllOf;
@@ -335,4 +335,4 @@ TEST_F(JobSharesTest, AShardThatTheJobDidNotAskForIsRefused) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::job_shares_test

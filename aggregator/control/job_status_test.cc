@@ -8,7 +8,7 @@
 #include "src/base/text.h"
 #include "wire/ids.h"
 
-namespace netsum {
+namespace netsum::job_status_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -297,4 +297,4 @@ TEST_F(JobStatusTest, DrainingIsSaidOnce) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::job_status_test

@@ -4,7 +4,7 @@
 #include "aggregator/control/job_table_fixture.h"
 #include "src/job/ranks.h"
 
-namespace netsum {
+namespace netsum::job_stripes_test {
 namespace {
 
 class EmbeddedShardsTest : public JobTableTest {
@@ -269,4 +269,4 @@ TEST_F(EmbeddedShardsTest, AJobIsGrantedWhatAllShardsCanDo) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::job_stripes_test

@@ -7,7 +7,7 @@
 #include "aggregator/control/job_table_fixture.h"
 #include "wire/ids.h"
 
-namespace netsum {
+namespace netsum::job_succession_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -302,4 +302,4 @@ TEST_F(LivenessTest, NobodyIsMissedWhileJoining) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::job_succession_test

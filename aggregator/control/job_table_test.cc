@@ -4,7 +4,7 @@
 #include "aggregator/control/job_table_fixture.h"
 #include "wire/mtu.h"
 
-namespace netsum {
+namespace netsum::job_table_test {
 namespace {
 
 TEST_F(JobTableTest, BecomesReadyWhenAllRanksHaveJoined) {
@@ -508,4 +508,4 @@ TEST_F(JobTableTest, ADataplaneThatRefusesFailsTheJob) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::job_table_test

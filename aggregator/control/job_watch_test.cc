@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace netsum {
+namespace netsum::job_watch_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -143,4 +143,4 @@ TEST(JobWatchTest, TheRanksOfARackAreOneMember) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::job_watch_test

@@ -24,7 +24,7 @@
 #include "src/job/job_spec.h"
 #include "wire/ids.h"
 
-namespace netsum {
+namespace netsum::parent_relay_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -521,4 +521,4 @@ TEST(ParentRelayLifeTest, AfterHaltNoThreadOfGrpcHoldsTheRelay) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::parent_relay_test

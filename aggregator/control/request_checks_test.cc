@@ -13,7 +13,7 @@
 #include "src/control/rpc_status.h"
 #include "wire/ids.h"
 
-namespace netsum {
+namespace netsum::request_checks_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -225,4 +225,4 @@ TEST(EventQueueTest, IsBoundedWhateverIsPushed) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::request_checks_test

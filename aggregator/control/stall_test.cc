@@ -15,7 +15,7 @@
 #include "src/control/client.h"
 #include "src/control/control.grpc.pb.h"
 
-namespace netsum {
+namespace netsum::stall_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -211,4 +211,4 @@ TEST(EventLogTest, WhatIsTooMuchIsLeftOutAndCounted) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::stall_test

@@ -13,7 +13,7 @@
 #include "src/control/control.grpc.pb.h"
 #include "wire/ids.h"
 
-namespace netsum {
+namespace netsum::unread_stream_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -136,4 +136,4 @@ TEST_F(UnreadStreamTest, DropsTheMemberAndTellsTheOthers) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::unread_stream_test

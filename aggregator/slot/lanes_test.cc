@@ -9,7 +9,7 @@
 
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::lanes_test {
 namespace {
 
 // Small, huge and boundary values mixed, so that carries and overflows are frequent.
@@ -144,4 +144,4 @@ TEST(Lanes, StoreCopiesExactly) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::lanes_test

@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace netsum {
+namespace netsum::progress_test {
 namespace {
 
 constexpr uint32_t kDataSlots = 2;
@@ -82,4 +82,4 @@ TEST_F(SlotProgressTest, AFailedRoundIsNeitherCompleteNorUnderWay) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::progress_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace netsum {
+namespace netsum::rate_test {
 namespace {
 
 constexpr uint64_t kSecondNs = 1'000'000'000;
@@ -120,4 +120,4 @@ TEST_F(RateKind, IsARepeatForAMomentAfterTheAnswer) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::rate_test

@@ -20,7 +20,7 @@
 #include "aggregator/slot/slot_world.h"
 #include "src/base/soak.h"
 
-namespace netsum {
+namespace netsum::slot_explore_test {
 namespace {
 
 // 128 bits of hash stand for a state: two different states among 10^8 share one with a chance below 10^-22.
@@ -158,4 +158,4 @@ TEST(SlotExplore, ManyRanks) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::slot_explore_test

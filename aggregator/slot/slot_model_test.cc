@@ -10,7 +10,7 @@
 #include "aggregator/slot/slot_bench.h"
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::slot_model_test {
 namespace {
 
 constexpr uint32_t kPayload = 16;
@@ -284,4 +284,4 @@ TEST(SlotModel, EverySumIsExactOnABadNetwork) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::slot_model_test

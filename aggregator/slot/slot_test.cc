@@ -4,7 +4,7 @@
 
 #include "aggregator/slot/slot_bench.h"
 
-namespace netsum {
+namespace netsum::slot_test {
 namespace {
 
 SlotOutcome dropped(uint8_t reason) {
@@ -450,4 +450,4 @@ TEST(SlotWithoutLanes, AMemberThatNeedsNoLanesIsAnsweredWithoutThem) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::slot_test

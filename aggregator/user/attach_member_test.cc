@@ -14,7 +14,7 @@
 #include "aggregator/user/dataplane.h"
 #include "src/net/udp/udp_io.h"
 
-namespace netsum {
+namespace netsum::attach_member_test {
 namespace {
 
 using std::chrono::seconds;
@@ -122,4 +122,4 @@ TEST(AttachMemberTest, OtherwiseTheyPassTheSocket) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::attach_member_test

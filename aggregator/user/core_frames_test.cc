@@ -8,7 +8,7 @@
 #include "aggregator/user/core.h"
 #include "wire/codec.h"
 
-namespace netsum {
+namespace netsum::core_frames_test {
 namespace {
 
 constexpr uint32_t kSlots = 5;
@@ -100,4 +100,4 @@ TEST_F(AggregatorFramesTest, EveryRoundOfEverySlotHasAFrameOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::core_frames_test

@@ -10,7 +10,7 @@
 
 #include "wire/codec.h"
 
-namespace netsum {
+namespace netsum::core_test {
 namespace {
 
 netsum_key key_of(uint16_t job) {
@@ -801,4 +801,4 @@ TEST_F(AggregatorCoreTest, AnOverflowIsMarked) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::core_test

@@ -10,7 +10,7 @@
 #include "aggregator/slot/slot.h"
 #include "src/net/udp/udp_io.h"
 
-namespace netsum {
+namespace netsum::queues_test {
 namespace {
 
 // A port sorted for `max_jobs` jobs, with small buffers, and somebody who sends to it. Packets are told apart
@@ -123,4 +123,4 @@ TEST(JobQueues, MoreJobsThanQueuesShareThem) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::queues_test

@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace netsum::ghost {
+namespace netsum::ghost::cast_test {
 namespace {
 
 using program::Program;
@@ -304,4 +304,4 @@ TEST_F(PaceTest, CoversWhatCanBeTold) {
 }
 
 }  // namespace
-}  // namespace netsum::ghost
+}  // namespace netsum::ghost::cast_test

@@ -18,7 +18,7 @@
 #include "session/job_testing.h"
 #include "src/program/values.h"
 
-namespace netsum::ghost {
+namespace netsum::ghost::crew_test {
 namespace {
 
 using program::Instruction;
@@ -548,4 +548,4 @@ TEST(Crew, AnotherProgramIsAMismatch) {
 }
 
 }  // namespace
-}  // namespace netsum::ghost
+}  // namespace netsum::ghost::crew_test

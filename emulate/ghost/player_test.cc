@@ -5,7 +5,7 @@
 
 #include "src/program/replay.h"
 
-namespace netsum::ghost {
+namespace netsum::ghost::player_test {
 namespace {
 
 using program::Instruction;
@@ -196,4 +196,4 @@ TEST(Player, DoesNotWaitForAFactorBeforeAnOperationOfAnotherGroup) {
 }
 
 }  // namespace
-}  // namespace netsum::ghost
+}  // namespace netsum::ghost::player_test

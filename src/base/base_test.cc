@@ -10,7 +10,7 @@
 #include "src/base/text.h"
 #include "src/base/timeout.h"
 
-namespace netsum {
+namespace netsum::base_test {
 namespace {
 
 TEST(PrintableTest, EscapesAllButPrintableAscii) {
@@ -108,4 +108,4 @@ TEST(TextTest, SecretsAreComparedInFull) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::base_test

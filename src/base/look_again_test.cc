@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace netsum {
+namespace netsum::look_again_test {
 namespace {
 
 // Of `looks` occasions, how many are taken, where a look finds something or not.
@@ -25,4 +25,4 @@ TEST(LookAgainTest, LooksInVainAreLeftOutUntilThereIsAStream) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::look_again_test

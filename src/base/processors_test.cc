@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace netsum {
+namespace netsum::processors_test {
 namespace {
 
 TEST(ProcessorsTest, APinnedThreadMayUseItsCoreOnly) {
@@ -26,4 +26,4 @@ TEST(ProcessorsTest, ACoreThatDoesNotExistIsRefused) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::processors_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace netsum {
+namespace netsum::spin_setting_test {
 namespace {
 
 using std::chrono::microseconds;
@@ -16,4 +16,4 @@ TEST(SpinSettingTest, LimitsAreNamed) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::spin_setting_test

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace netsum {
+namespace netsum::spin_wait_test {
 namespace {
 
 constexpr int kEnoughWaits = 32;
@@ -129,4 +129,4 @@ TEST(SpinWait, ALongTimeIsOneOfSeveralWaits) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::spin_wait_test

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace netsum {
+namespace netsum::stack_hint_test {
 namespace {
 
 constexpr std::chrono::seconds kPatience{20};
@@ -63,4 +63,4 @@ TEST(StackHintTest, OneThatDoesNotAnswerIsNotWaitedForAndNotCalledTwice) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::stack_hint_test

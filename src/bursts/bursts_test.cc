@@ -10,7 +10,7 @@
 #include "src/bursts/bins.h"
 #include "src/bursts/meter.h"
 
-namespace netsum::bursts {
+namespace netsum::bursts::bursts_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -270,4 +270,4 @@ TEST(RandomLogs, AgreeWithTheDefinitions) {
 }
 
 }  // namespace
-}  // namespace netsum::bursts
+}  // namespace netsum::bursts::bursts_test

@@ -76,7 +76,7 @@ void operator delete[](void* memory, size_t /*bytes*/, std::align_val_t /*to*/) 
   release(memory);
 }
 
-namespace netsum::compress {
+namespace netsum::compress::allocation_test {
 namespace {
 
 constexpr size_t kRows = 256, kCount = kRows * 256;
@@ -154,4 +154,4 @@ TEST(AllocationTest, NoStepAllocates) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::allocation_test

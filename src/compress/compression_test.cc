@@ -10,7 +10,7 @@
 #include "src/compress/random.h"
 #include "src/compress/testing.h"
 
-namespace netsum::compress {
+namespace netsum::compress::compression_test {
 namespace {
 
 using ::testing::AllOf;
@@ -328,4 +328,4 @@ TEST(TraitsTest, CompressorsOfProgramsAreChecked) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::compression_test

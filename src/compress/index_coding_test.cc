@@ -10,7 +10,7 @@
 
 #include "src/base/rng.h"
 
-namespace netsum::compress {
+namespace netsum::compress::index_coding_test {
 namespace {
 
 // k of n elements at random places.
@@ -112,4 +112,4 @@ TEST(IndexCodingTest, WhatIsNoCodeIsRefused) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::index_coding_test

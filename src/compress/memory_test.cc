@@ -7,7 +7,7 @@
 
 #include "src/compress/testing.h"
 
-namespace netsum::compress {
+namespace netsum::compress::memory_test {
 namespace {
 
 using ::testing::AllOf;
@@ -249,4 +249,4 @@ TEST(MemoryTest, TheMemoryCanBeScaled) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::memory_test

@@ -11,7 +11,7 @@
 #include "src/compress/memory.h"
 #include "src/compress/method.h"
 
-namespace netsum::compress {
+namespace netsum::compress::methods_page_test {
 namespace {
 
 constexpr const char* kPage = "docs/compression.md";
@@ -72,4 +72,4 @@ TEST(MethodsPageTest, OptionsAreFields) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::methods_page_test

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace netsum::compress {
+namespace netsum::compress::option_text_test {
 namespace {
 
 TEST(OptionText, IsAMethodWithOptions) {
@@ -46,4 +46,4 @@ TEST(OptionText, WhatIsWrongIsNamed) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::option_text_test

@@ -6,7 +6,7 @@
 #include "src/control/control.pb.h"
 #include "src/job/job_spec.h"
 
-namespace netsum {
+namespace netsum::membership_test {
 namespace {
 
 control::Ready good() {
@@ -88,4 +88,4 @@ TEST(Membership, VerifiedSumsNeedASecret) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::membership_test

@@ -5,7 +5,7 @@
 
 #include "src/control/client.h"
 
-namespace netsum {
+namespace netsum::query_status_test {
 namespace {
 
 constexpr int64_t kMs = 1000;
@@ -51,4 +51,4 @@ TEST(QueryStatus, AClockThatWasSetBetweenCallsCountsByTheShortest) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::query_status_test

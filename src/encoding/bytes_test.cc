@@ -7,7 +7,7 @@
 #include "src/kernels/kernels.h"
 #include "wire/ids.h"
 
-namespace netsum {
+namespace netsum::bytes_test {
 namespace {
 
 constexpr uint32_t kPayload = 64;
@@ -91,4 +91,4 @@ TEST(Bytes, ChunksAreAsLargeAsPacketsAndNeedNoAgreement) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::bytes_test

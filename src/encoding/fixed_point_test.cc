@@ -16,7 +16,7 @@
 #include "wire/ids.h"
 #include "wire/packet.h"
 
-namespace netsum {
+namespace netsum::fixed_point_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -470,4 +470,4 @@ TEST(FixedPoint, IntegersSumToTheSameBitsAsValuesAndAsLanes) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::fixed_point_test

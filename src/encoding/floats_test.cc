@@ -8,7 +8,7 @@
 
 #include "wire/ids.h"
 
-namespace netsum {
+namespace netsum::floats_test {
 namespace {
 
 constexpr uint32_t kPayload = 64;
@@ -98,4 +98,4 @@ TEST(Floats, ARankWithoutInputsAddsZeros) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::floats_test

@@ -8,7 +8,7 @@
 
 #include "netsum/options.h"
 
-namespace netsum {
+namespace netsum::without_tensors_test {
 namespace {
 
 constexpr uint32_t kPayload = 64;
@@ -174,4 +174,4 @@ TEST(WithoutTensors, NoiseOfVerySmallOrNoScaleIsNeverSubnormal) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::without_tensors_test

@@ -13,7 +13,7 @@
 #include "src/kernels/kernels.h"
 #include "wire/ids.h"
 
-namespace netsum {
+namespace netsum::word_lanes_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -209,4 +209,4 @@ TEST(WordLanes, FormatsFollowOperatorAndSize) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::word_lanes_test

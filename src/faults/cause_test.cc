@@ -14,7 +14,7 @@
 #include "src/base/soak.h"
 #include "src/faults/link_watch.h"
 
-namespace netsum::faults {
+namespace netsum::faults::cause_test {
 namespace {
 
 constexpr size_t kRanks = 8;
@@ -211,4 +211,4 @@ TEST(Cause, WithoutCountsOfAllItIsNotKnown) {
 }
 
 }  // namespace
-}  // namespace netsum::faults
+}  // namespace netsum::faults::cause_test

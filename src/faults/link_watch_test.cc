@@ -9,7 +9,7 @@
 
 #include "src/base/rng.h"
 
-namespace netsum::faults {
+namespace netsum::faults::link_watch_test {
 namespace {
 
 constexpr size_t kMembers = 8;
@@ -224,4 +224,4 @@ TEST(LinkWatch, NamesASlowMemberUntilItIsNot) {
 }
 
 }  // namespace
-}  // namespace netsum::faults
+}  // namespace netsum::faults::link_watch_test

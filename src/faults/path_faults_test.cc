@@ -11,7 +11,7 @@
 
 #include "src/base/soak.h"
 
-namespace netsum::faults {
+namespace netsum::faults::path_faults_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -212,4 +212,4 @@ TEST(PathFaults, NothingAndEverythingLost) {
 }
 
 }  // namespace
-}  // namespace netsum::faults
+}  // namespace netsum::faults::path_faults_test

@@ -10,7 +10,7 @@
 
 #include "src/host/test_ranks.h"
 
-namespace netsum {
+namespace netsum::host_collectives_test {
 namespace {
 
 constexpr Reading kReadings[] = {Reading::kInPlace, Reading::kNever};
@@ -386,4 +386,4 @@ TEST(HostCollectives, ManyOfThemInFlightOnMoreRanksThanCores) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::host_collectives_test

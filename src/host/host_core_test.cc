@@ -15,7 +15,7 @@
 
 #include "src/host/test_ranks.h"
 
-namespace netsum {
+namespace netsum::host_core_test {
 namespace {
 
 TEST(HostCore, SumsAllTypesAndSizesToTheBitsOfTheReference) {
@@ -442,4 +442,4 @@ TEST(HostCore, AfterAFailureEverythingFailsLikewise) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::host_core_test

@@ -11,7 +11,7 @@
 #include "src/host/host_identity.h"
 #include "src/host/segment.h"
 
-namespace netsum {
+namespace netsum::placement_test {
 namespace {
 
 TEST(Placement, ThisHostHasAName) {
@@ -100,4 +100,4 @@ TEST(Placement, BlocksAreAsLargeOnEveryHost) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::placement_test

@@ -14,7 +14,7 @@
 
 #include "src/host/meeting.h"
 
-namespace netsum {
+namespace netsum::segment_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -202,4 +202,4 @@ TEST(Barrier, CountsRounds) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::segment_test

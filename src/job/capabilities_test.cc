@@ -5,7 +5,7 @@
 
 #include "wire/ids.h"
 
-namespace netsum {
+namespace netsum::capabilities_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -196,4 +196,4 @@ TEST(Capabilities, NothingInCommonIsNotTheStandard) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::capabilities_test

@@ -12,7 +12,7 @@
 #include "src/job/capabilities.h"
 #include "wire/ids.h"
 
-namespace netsum {
+namespace netsum::job_spec_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -153,4 +153,4 @@ TEST(JobSpec, EveryFieldOfTheProtoHasAName) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::job_spec_test

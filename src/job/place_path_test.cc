@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace netsum {
+namespace netsum::place_path_test {
 namespace {
 
 using ::testing::AllOf;
@@ -81,4 +81,4 @@ TEST(PlacePath, RefusesTreesAndBadAddresses) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::place_path_test

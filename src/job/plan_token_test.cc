@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace netsum {
+namespace netsum::plan_token_test {
 namespace {
 
 using ::testing::AllOf;
@@ -28,4 +28,4 @@ TEST(PlanTokenTest, OnlyTwoPlansCanDiffer) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::plan_token_test

@@ -7,7 +7,7 @@
 
 #include "src/job/ranks.h"
 
-namespace netsum {
+namespace netsum::regroup_rule_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -101,4 +101,4 @@ TEST(RegroupRuleTest, AJobThatLacksRanksSaysHowManyItNeeds) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::regroup_rule_test

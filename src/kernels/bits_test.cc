@@ -9,7 +9,7 @@
 
 #include "src/kernels/test_data.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::bits_test {
 namespace {
 
 class BitsTest : public TargetTest {};
@@ -94,4 +94,4 @@ TEST_P(BitsTest, PackAndUnpackAreThoseOfThePlainReference) {
 INSTANTIATE_TEST_SUITE_P(Targets, BitsTest, testing::ValuesIn(all_targets()), target_name);
 
 }  // namespace
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::bits_test

@@ -12,7 +12,7 @@
 
 #include "src/kernels/test_data.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::codes_test {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -244,4 +244,4 @@ TEST_P(CodesTest, CellsAreThoseOfThePlainReference) {
 INSTANTIATE_TEST_SUITE_P(Targets, CodesTest, testing::ValuesIn(all_targets()), target_name);
 
 }  // namespace
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::codes_test

@@ -14,7 +14,7 @@
 #include "src/kernels/test_data.h"
 #include "wire/ids.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::kernels_test {
 namespace {
 
 constexpr int kMembers[] = {1, 2, 3, 4, 7, 8, 16, 33, 64, 129, 255, 256, 511, 512};
@@ -662,4 +662,4 @@ TEST_P(KernelTest, TheCallersFloatingPointModeDoesNotMatter) {
 INSTANTIATE_TEST_SUITE_P(Targets, KernelTest, testing::ValuesIn(all_targets()), target_name);
 
 }  // namespace
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::kernels_test

@@ -11,7 +11,7 @@
 #include "src/kernels/half.h"
 #include "src/kernels/test_data.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::levels_test {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -266,4 +266,4 @@ TEST_P(LevelsTest, FieldsOfLanesAddUp) {
 INSTANTIATE_TEST_SUITE_P(Targets, LevelsTest, testing::ValuesIn(all_targets()), target_name);
 
 }  // namespace
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::levels_test

@@ -11,7 +11,7 @@
 #include "src/kernels/kernels.h"
 #include "src/kernels/test_data.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::numerics16_test {
 namespace {
 
 // With 16 bits the range is tight: the largest numbers of a block, of one sign or both, just fit, and are
@@ -139,4 +139,4 @@ TEST(Lanes16, FiniteElementsHaveTheSameBitsInWideAndNarrow16BitLanes) {
 }
 
 }  // namespace
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::numerics16_test

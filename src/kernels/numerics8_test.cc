@@ -11,7 +11,7 @@
 #include "src/kernels/kernels.h"
 #include "src/kernels/test_data.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::numerics8_test {
 namespace {
 
 std::vector<float> values_of(DataType type, const Reduced& reduced) {
@@ -150,4 +150,4 @@ TEST(Lanes8, TypicalErrorIsAsPredicted) {
 }
 
 }  // namespace
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::numerics8_test

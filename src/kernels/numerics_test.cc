@@ -15,7 +15,7 @@
 #include "src/kernels/kernels.h"
 #include "src/kernels/test_data.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::numerics_test {
 namespace {
 
 std::vector<float> reduce_floats(const std::vector<std::vector<float>>& values, bool average = false) {
@@ -457,4 +457,4 @@ TEST(Integers, Int64SumsAreExactOrRefused) {
 }
 
 }  // namespace
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::numerics_test

@@ -11,7 +11,7 @@
 #include "src/kernels/half.h"
 #include "src/kernels/kernels.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::ordered_test {
 namespace {
 
 template <typename Word, typename Element>
@@ -110,4 +110,4 @@ TEST(OrderedWords, InvertInvertsEveryByteAndNoMore) {
 }
 
 }  // namespace
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::ordered_test

@@ -11,7 +11,7 @@
 #include "src/kernels/half.h"
 #include "src/kernels/test_data.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::select_test {
 namespace {
 
 class SelectTest : public TargetTest {};
@@ -181,4 +181,4 @@ TEST(SampledMagnitudeTest, ConstantsAndZerosAndNumbersThatAreNotFinite) {
 }
 
 }  // namespace
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::select_test

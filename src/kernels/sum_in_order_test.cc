@@ -11,7 +11,7 @@
 #include "src/kernels/kernels.h"
 #include "src/kernels/test_data.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::sum_in_order_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -145,4 +145,4 @@ TEST_P(SumInOrderTest, TheErrorIsAtMostThatOfTheAdditions) {
 
 INSTANTIATE_TEST_SUITE_P(Targets, SumInOrderTest, testing::ValuesIn(all_targets()), target_name);
 
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::sum_in_order_test

@@ -6,7 +6,7 @@
 #include "src/kernels/kernels.h"
 #include "src/kernels/test_data.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::sum_narrow_test {
 namespace {
 
 // What sum_narrow() must give: by lanes, with the plain kernels.
@@ -90,4 +90,4 @@ TEST(SumNarrow, TakesAllButSubnormalQuanta) {
 
 INSTANTIATE_TEST_SUITE_P(Targets, SumNarrowTest, testing::ValuesIn(all_targets()), target_name);
 
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::sum_narrow_test

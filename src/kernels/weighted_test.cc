@@ -8,7 +8,7 @@
 #include "src/kernels/test_data.h"
 #include "wire/ids.h"
 
-namespace netsum::kernels {
+namespace netsum::kernels::weighted_test {
 namespace {
 
 class WeightedTest : public TargetTest {};
@@ -57,4 +57,4 @@ TEST_P(WeightedTest, ExtremesAreExact) {
 INSTANTIATE_TEST_SUITE_P(Targets, WeightedTest, testing::ValuesIn(all_targets()), target_name);
 
 }  // namespace
-}  // namespace netsum::kernels
+}  // namespace netsum::kernels::weighted_test

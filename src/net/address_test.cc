@@ -5,7 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-namespace netsum {
+namespace netsum::address_test {
 namespace {
 
 using testing::HasSubstr;
@@ -128,4 +128,4 @@ TEST(AddressTest, SaysThatThereIsNoRoute) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::address_test

@@ -12,7 +12,7 @@
 
 #include "src/base/file_descriptor.h"
 
-namespace netsum {
+namespace netsum::forked_children_test {
 namespace {
 
 // Runs `body` in a forked child and returns its answer.
@@ -130,4 +130,4 @@ TEST(ForkedChildren, DoNotHideThatTheirParentIsDead) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::forked_children_test

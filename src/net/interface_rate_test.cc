@@ -10,7 +10,7 @@
 #include <functional>
 #include <thread>
 
-namespace netsum {
+namespace netsum::interface_rate_test {
 namespace {
 
 using testing::HasSubstr;
@@ -85,4 +85,4 @@ TEST(InterfaceRateTest, AnAddressOfNoInterfaceIsNamed) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::interface_rate_test

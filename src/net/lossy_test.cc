@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-namespace netsum {
+namespace netsum::lossy_test {
 namespace {
 
 using testing::ElementsAre;
@@ -301,4 +301,4 @@ TEST_F(LossyTest, SaysThatItIsLossy) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::lossy_test

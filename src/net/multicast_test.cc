@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace netsum {
+namespace netsum::multicast_test {
 namespace {
 
 using testing::HasSubstr;
@@ -42,4 +42,4 @@ TEST(MulticastRangeTest, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::multicast_test

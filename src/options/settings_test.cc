@@ -10,7 +10,7 @@
 #include <map>
 #include <set>
 
-namespace netsum {
+namespace netsum::settings_test {
 namespace {
 
 using std::chrono::microseconds;
@@ -348,4 +348,4 @@ TEST(Settings, ThePageIsMadeOfTheTable) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::settings_test

@@ -8,7 +8,7 @@
 #include "src/plan/testing.h"
 #include "src/plan/tree_plan.h"
 
-namespace netsum::plan {
+namespace netsum::plan::graph_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -114,4 +114,4 @@ TEST(Bounds, LargestRates) {
 }
 
 }  // namespace
-}  // namespace netsum::plan
+}  // namespace netsum::plan::graph_test

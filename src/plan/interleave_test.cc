@@ -9,7 +9,7 @@
 
 #include "src/base/rng.h"
 
-namespace netsum::plan {
+namespace netsum::plan::interleave_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -209,4 +209,4 @@ TEST(Interleave, WorkPerCommunicationOrdersJobs) {
 }
 
 }  // namespace
-}  // namespace netsum::plan
+}  // namespace netsum::plan::interleave_test

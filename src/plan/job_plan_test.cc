@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace netsum::plan {
+namespace netsum::plan::job_plan_test {
 namespace {
 
 using ::testing::AllOf;
@@ -232,4 +232,4 @@ TEST(JobPlan, ADeclaredRateIsCheckedAtOnce) {
 }
 
 }  // namespace
-}  // namespace netsum::plan
+}  // namespace netsum::plan::job_plan_test

@@ -13,7 +13,7 @@
 #include "src/plan/placement_time.h"
 #include "src/plan/tree_plan.h"
 
-namespace netsum::plan {
+namespace netsum::plan::placement_test {
 namespace {
 
 constexpr size_t kNone = ClusterSwitch::kNone;
@@ -456,4 +456,4 @@ TEST(Placement, LargeClustersAreNearTheirBound) {
 }
 
 }  // namespace
-}  // namespace netsum::plan
+}  // namespace netsum::plan::placement_test

@@ -10,7 +10,7 @@
 #include "src/plan/testing.h"
 #include "src/worker/chunk_map.h"
 
-namespace netsum::plan {
+namespace netsum::plan::planner_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -416,4 +416,4 @@ TEST(Planner, ExtremeNumbersEndInAPlanOrAnError) {
 }
 
 }  // namespace
-}  // namespace netsum::plan
+}  // namespace netsum::plan::planner_test

@@ -7,7 +7,7 @@
 
 #include "src/base/rng.h"
 
-namespace netsum::plan {
+namespace netsum::plan::ports_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -57,4 +57,4 @@ TEST(Ports, LongestFirstIsNearTheBest) {
 }
 
 }  // namespace
-}  // namespace netsum::plan
+}  // namespace netsum::plan::ports_test

@@ -14,7 +14,7 @@
 #include "src/plan/testing.h"
 #include "src/worker/chunk_map.h"
 
-namespace netsum::plan {
+namespace netsum::plan::programs_test {
 namespace {
 
 using testing::in_switch;
@@ -215,4 +215,4 @@ TEST(Programs, TheSameInputGivesTheSamePlan) {
 }
 
 }  // namespace
-}  // namespace netsum::plan
+}  // namespace netsum::plan::programs_test

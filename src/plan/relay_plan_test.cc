@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace netsum::plan {
+namespace netsum::plan::relay_plan_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -84,4 +84,4 @@ TEST(RelayPlanTest, AnErrorNamesTheLine) {
 }
 
 }  // namespace
-}  // namespace netsum::plan
+}  // namespace netsum::plan::relay_plan_test

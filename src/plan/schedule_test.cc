@@ -11,7 +11,7 @@
 #include "src/base/rng.h"
 #include "src/plan/graph_testing.h"
 
-namespace netsum::plan {
+namespace netsum::plan::schedule_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -288,4 +288,4 @@ TEST(Schedule, ReceivedChunksArePassedOn) {
 }
 
 }  // namespace
-}  // namespace netsum::plan
+}  // namespace netsum::plan::schedule_test

@@ -9,7 +9,7 @@
 #include "src/plan/planner.h"
 #include "src/plan/testing.h"
 
-namespace netsum::plan {
+namespace netsum::plan::topology_test {
 namespace {
 
 using ::testing::AllOf;
@@ -143,4 +143,4 @@ TEST(Topology, BadInputIsNamedWithWhatToDo) {
 }
 
 }  // namespace
-}  // namespace netsum::plan
+}  // namespace netsum::plan::topology_test

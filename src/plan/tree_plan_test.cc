@@ -9,7 +9,7 @@
 #include "src/plan/graph_testing.h"
 #include "src/plan/pack.h"
 
-namespace netsum::plan {
+namespace netsum::plan::tree_plan_test {
 namespace {
 
 // Plans, and checks what holds for every plan.
@@ -245,4 +245,4 @@ TEST(TreePlan, TheJudgeRefusesWrongTrees) {
 }
 
 }  // namespace
-}  // namespace netsum::plan
+}  // namespace netsum::plan::tree_plan_test

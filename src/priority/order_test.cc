@@ -14,7 +14,7 @@
 #include "src/base/rng.h"
 #include "src/base/soak.h"
 
-namespace netsum {
+namespace netsum::order_test {
 namespace {
 
 using Kind = PriorityOrder::Kind;
@@ -336,4 +336,4 @@ TEST(PriorityOrder, BatchesGrowWhileTheNetworkIsIdleAndShrinkAgain) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::order_test

@@ -7,7 +7,7 @@
 
 #include "src/base/rng.h"
 
-namespace netsum::program {
+namespace netsum::program::json_lines_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -213,4 +213,4 @@ TEST(JsonLines, MutatedFiles) {
 }
 
 }  // namespace
-}  // namespace netsum::program
+}  // namespace netsum::program::json_lines_test

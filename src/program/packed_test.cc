@@ -7,7 +7,7 @@
 
 #include "src/program/json_lines.h"
 
-namespace netsum::program {
+namespace netsum::program::packed_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -150,4 +150,4 @@ TEST(Packed, WrongProgramsAreNotWritten) {
 }
 
 }  // namespace
-}  // namespace netsum::program
+}  // namespace netsum::program::packed_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace netsum::program {
+namespace netsum::program::replay_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -96,4 +96,4 @@ TEST(Replay, CompletionsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace netsum::program
+}  // namespace netsum::program::replay_test

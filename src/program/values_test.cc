@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-namespace netsum::program {
+namespace netsum::program::values_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -101,4 +101,4 @@ TEST(Values, OfAnotherRecordOfTheSameOperationsAreRefused) {
 }
 
 }  // namespace
-}  // namespace netsum::program
+}  // namespace netsum::program::values_test

@@ -15,7 +15,7 @@
 
 #include "src/rendezvous/addresses.h"
 
-namespace netsum {
+namespace netsum::join_test {
 namespace {
 
 using ::testing::AllOf;
@@ -198,4 +198,4 @@ TEST(Addresses, TheFormOfAnAddress) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::join_test

@@ -12,7 +12,7 @@
 #include "src/base/soak.h"
 #include "src/sparse/or_by_sum.h"
 
-namespace netsum::sparse {
+namespace netsum::sparse::levels_test {
 namespace {
 
 std::set<uint64_t> random_set(Rng* rng, uint64_t positions) {
@@ -188,4 +188,4 @@ TEST(LevelsTest, ARealSetNeedsTheBitsThatItsOccupancyForetells) {
 }
 
 }  // namespace
-}  // namespace netsum::sparse
+}  // namespace netsum::sparse::levels_test

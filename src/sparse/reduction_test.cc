@@ -17,7 +17,7 @@
 #include "src/base/rng.h"
 #include "src/base/soak.h"
 
-namespace netsum::sparse {
+namespace netsum::sparse::reduction_test {
 namespace {
 
 using testing::ElementsAre;
@@ -588,4 +588,4 @@ TEST(ReductionRefusalTest, ALaterIndexThatIsRefusedFailsTheReduction) {
 }
 
 }  // namespace
-}  // namespace netsum::sparse
+}  // namespace netsum::sparse::reduction_test

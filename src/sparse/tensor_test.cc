@@ -9,7 +9,7 @@
 
 #include "src/kernels/half.h"
 
-namespace netsum::sparse {
+namespace netsum::sparse::tensor_test {
 namespace {
 
 using testing::ElementsAre;
@@ -192,4 +192,4 @@ TEST(DenseTensorTest, PackRefusesAUnionThatLacksWhatTheRankHas) {
 }
 
 }  // namespace
-}  // namespace netsum::sparse
+}  // namespace netsum::sparse::tensor_test

@@ -18,7 +18,7 @@
 #include "src/telemetry/metrics_page.h"
 #include "src/telemetry/worker_metrics.h"
 
-namespace netsum {
+namespace netsum::metrics_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -356,4 +356,4 @@ TEST(MetricsEndpointTest, AddressesThatCannotBeServedAreNamed) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::metrics_test

@@ -9,7 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-namespace netsum {
+namespace netsum::trace_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -134,4 +134,4 @@ TEST_F(TraceTest, APathThatCannotBeWrittenIsNamed) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::trace_test

@@ -11,7 +11,7 @@
 #include "src/base/rng.h"
 #include "src/kernels/kernels.h"
 
-namespace netsum::verify {
+namespace netsum::verify::verified_sums_test {
 namespace {
 
 constexpr netsum_key kKey = {0x0123456789ABCDEF, 0xFEDCBA9876543210};
@@ -320,4 +320,4 @@ TEST(VerifiedSums, NarrowLanesHaveRoomForFewRanks) {
 }
 
 }  // namespace
-}  // namespace netsum::verify
+}  // namespace netsum::verify::verified_sums_test

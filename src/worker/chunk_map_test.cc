@@ -9,7 +9,7 @@
 #include "src/base/rng.h"
 #include "src/base/soak.h"
 
-namespace netsum {
+namespace netsum::chunk_map_test {
 namespace {
 
 using Weights = std::vector<uint32_t>;
@@ -136,4 +136,4 @@ TEST(TakeTurns, EveryChunkHasOnePlaceAndPartsFollowEachOther) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::chunk_map_test

@@ -8,7 +8,7 @@
 
 #include "src/worker/worker_core.h"
 
-namespace netsum {
+namespace netsum::core_group_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -151,4 +151,4 @@ TEST_F(CoresTest, ACoreStartsWhatAnotherOneIsAheadIn) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::core_group_test

@@ -8,7 +8,7 @@
 
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::in_flight_test {
 namespace {
 
 TEST(InFlight, TheNearestDeadlineIsKnownHoweverOperationsBeginAndEnd) {
@@ -61,4 +61,4 @@ TEST(InFlight, WhatAnOperationCostsHardlyDependsOnHowManyThereAre) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::in_flight_test

@@ -13,7 +13,7 @@
 #include "src/base/rng.h"
 #include "src/base/soak.h"
 
-namespace netsum {
+namespace netsum::link_balancer_test {
 namespace {
 
 using ::testing::Each;
@@ -283,4 +283,4 @@ TEST(LinkBalancer, RanksThatHaveMeasuredNothingChangeNothing) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::link_balancer_test

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-namespace netsum {
+namespace netsum::loss_balancer_test {
 namespace {
 
 constexpr double kPackets = 32'768;  // of all stripes in a period
@@ -216,4 +216,4 @@ TEST(LossBalancer, APeriodWithoutAMeasurementChangesNothing) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::loss_balancer_test

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/encoding/without_tensors.h"
-namespace netsum {
+namespace netsum::operation_test {
 namespace {
 
 Operation make_operation(uint64_t number, DataType type, std::vector<TensorView> tensors,
@@ -308,4 +308,4 @@ TEST(Operation, PartsOfOneTensorAreOneBlock) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::operation_test

@@ -7,7 +7,7 @@
 
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::scale_history_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -158,4 +158,4 @@ TEST(ScaleHistoryTest, AnOperationInBetweenHalvesTheTrustInTheSequence) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::scale_history_test

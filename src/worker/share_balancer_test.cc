@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-namespace netsum {
+namespace netsum::share_balancer_test {
 namespace {
 
 using ::testing::Each;
@@ -172,4 +172,4 @@ TEST(ShareBalancer, AWeightNeverBecomesZero) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::share_balancer_test

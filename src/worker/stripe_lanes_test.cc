@@ -14,7 +14,7 @@
 #include "src/worker/stripe.h"
 #include "src/worker/stripe_testing.h"
 
-namespace netsum {
+namespace netsum::stripe_lanes_test {
 namespace {
 
 // Of this rank, which has nothing to add.
@@ -346,4 +346,4 @@ TEST_F(OldResults, HaveLanesForAll) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::stripe_lanes_test

@@ -10,7 +10,7 @@
 #include "src/worker/modes/predicted_scales.h"
 #include "src/worker/stripe_testing.h"
 
-namespace netsum {
+namespace netsum::stripe_predict_test {
 namespace {
 
 constexpr size_t kLanes = kPayload / 4;  // elements of a chunk
@@ -398,4 +398,4 @@ TEST_F(PredictTest, ChunksOfZerosAreNotSent) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::stripe_predict_test

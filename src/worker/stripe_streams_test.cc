@@ -10,7 +10,7 @@
 #include "src/worker/stripe.h"
 #include "src/worker/stripe_testing.h"
 
-namespace netsum {
+namespace netsum::stripe_streams_test {
 namespace {
 
 class StripeStreamsTest : public StripeTest {
@@ -245,4 +245,4 @@ TEST_F(StripeStreamsTest, ThePartsOfAnAllGatherTakeTurns) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::stripe_streams_test

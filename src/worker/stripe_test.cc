@@ -11,7 +11,7 @@
 
 #include "src/worker/stripe_testing.h"
 
-namespace netsum {
+namespace netsum::stripe_test {
 namespace {
 
 // Bytes need no agreement: the first chunk of a group goes to the scale slot, the others to data slots, all at once.
@@ -454,4 +454,4 @@ TEST_F(PartialFloatsTest, IntegersTravelInLanes) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::stripe_test

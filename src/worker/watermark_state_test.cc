@@ -10,7 +10,7 @@
 
 #include "src/worker/delivery.h"
 
-namespace netsum {
+namespace netsum::watermark_state_test {
 namespace {
 
 void deliver(Watermarks* watermarks, size_t core, size_t bytes) {
@@ -182,4 +182,4 @@ TEST(Delivery, IsThePrefixOfWholeChunks) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::watermark_state_test

@@ -6,7 +6,7 @@
 
 #include "src/kernels/packet_check.h"
 
-namespace netsum {
+namespace netsum::worker_core_test {
 namespace {
 
 TEST(WorkerCore, RanksBeginWithDifferentStripes) {
@@ -189,4 +189,4 @@ TEST(WorkerCore, WhatAnOperationCostsHardlyDependsOnHowManyAreInFlight) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::worker_core_test

@@ -21,7 +21,7 @@
 #include "tests/attack/wire_tap.h"
 #include "wire/codec.h"
 
-namespace netsum::attack {
+namespace netsum::attack::attack_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -216,4 +216,4 @@ TEST_F(Attack, NothingIsAcceptedWithoutTheKey) {
 }
 
 }  // namespace
-}  // namespace netsum::attack
+}  // namespace netsum::attack::attack_test

@@ -7,7 +7,7 @@
 
 #include "tests/attack/flood.h"
 
-namespace netsum::attack {
+namespace netsum::attack::flood_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -78,4 +78,4 @@ TEST(Flood, ATenantGetsItsQuotaAndNoMore) {
 }
 
 }  // namespace
-}  // namespace netsum::attack
+}  // namespace netsum::attack::flood_test

@@ -10,7 +10,7 @@
 #include "src/control/client.h"
 #include "tests/attack/flood.h"
 
-namespace netsum::attack {
+namespace netsum::attack::stall_attack_test {
 namespace {
 
 using std::chrono::seconds;
@@ -60,4 +60,4 @@ TEST(StallAttack, AJobSumsWhileAllElseStalls) {
 }
 
 }  // namespace
-}  // namespace netsum::attack
+}  // namespace netsum::attack::stall_attack_test

@@ -12,7 +12,7 @@
 #include "tests/attack/forgery.h"
 #include "tests/conformance/xdp_fixture.h"
 
-namespace netsum::attack {
+namespace netsum::attack::xdp_attack_test {
 namespace {
 
 using conformance::Bytes;
@@ -154,4 +154,4 @@ TEST_F(XdpAttack, NothingIsAcceptedWithoutTheKey) {
 }
 
 }  // namespace
-}  // namespace netsum::attack
+}  // namespace netsum::attack::xdp_attack_test

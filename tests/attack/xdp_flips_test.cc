@@ -2,7 +2,7 @@
 // every job ends with an error that says where.
 #include "tests/attack/lies_rack_fixture.h"
 
-namespace netsum::attack {
+namespace netsum::attack::xdp_flips_test {
 namespace {
 
 class XdpFlips : public VerifiedXdpRack {};
@@ -44,4 +44,4 @@ TEST_P(XdpFlips, BitsThatFlipBelowADaemonAreFound) {
 INSTANTIATE_TEST_SUITE_P(Modes, XdpFlips, ::testing::Values(Verify::kBoth, Verify::kSum), name_of_mode);
 
 }  // namespace
-}  // namespace netsum::attack
+}  // namespace netsum::attack::xdp_flips_test

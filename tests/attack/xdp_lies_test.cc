@@ -2,7 +2,7 @@
 // what it receives. No wrong sum is delivered, and every lie that reaches a rank in time is noticed.
 #include "tests/attack/lies_rack_fixture.h"
 
-namespace netsum::attack {
+namespace netsum::attack::xdp_lies_test {
 namespace {
 
 using emulate::Lie;
@@ -68,4 +68,4 @@ TEST_P(XdpLies, AlteredContributionsEndTheJob) {
 INSTANTIATE_TEST_SUITE_P(Modes, XdpLies, ::testing::Values(Verify::kBoth, Verify::kSum), name_of_mode);
 
 }  // namespace
-}  // namespace netsum::attack
+}  // namespace netsum::attack::xdp_lies_test

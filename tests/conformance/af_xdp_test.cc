@@ -18,7 +18,7 @@
 #include "src/net/udp/udp_io.h"
 #include "tests/conformance/veth_lab.h"
 
-namespace netsum {
+namespace netsum::af_xdp_test {
 namespace {
 
 using conformance::VethLab;
@@ -328,4 +328,4 @@ TEST_F(AfXdpTest, AnInterfaceThatVanishesIsSurvived) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::af_xdp_test

@@ -25,7 +25,7 @@
 #include "tests/conformance/vector_writer.h"
 #include "tests/conformance/veth_lab.h"
 
-namespace netsum::conformance {
+namespace netsum::conformance::attached_test {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
@@ -360,4 +360,4 @@ INSTANTIATE_TEST_SUITE_P(Hosts, AttachedXdp,
                          });
 
 }  // namespace
-}  // namespace netsum::conformance
+}  // namespace netsum::conformance::attached_test

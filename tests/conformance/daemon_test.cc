@@ -8,7 +8,7 @@
 #include "tests/conformance/random_packets.h"
 #include "tests/conformance/reference_dataplane.h"
 
-namespace netsum::conformance {
+namespace netsum::conformance::daemon_test {
 namespace {
 
 struct Setup {
@@ -72,4 +72,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
-}  // namespace netsum::conformance
+}  // namespace netsum::conformance::daemon_test

@@ -6,7 +6,7 @@
 #include "tests/conformance/random_packets.h"
 #include "tests/conformance/reference_dataplane.h"
 
-namespace netsum::conformance {
+namespace netsum::conformance::p4_model_test {
 namespace {
 
 // By name: what needs a capability that the model does not announce.
@@ -47,4 +47,4 @@ TEST(P4Model, RandomPacketsOfSeveralPassesAsTheReference) {
 }
 
 }  // namespace
-}  // namespace netsum::conformance
+}  // namespace netsum::conformance::p4_model_test

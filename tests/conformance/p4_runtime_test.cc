@@ -26,7 +26,7 @@
 #include "tests/conformance/p4_runtime_server.h"
 #include "tests/conformance/vector_writer.h"
 
-namespace netsum::conformance {
+namespace netsum::conformance::p4_runtime_test {
 namespace {
 
 namespace v1 = ::p4::v1;
@@ -743,4 +743,4 @@ TEST_F(P4RuntimeTest, AJobOnASilentSwitchBelowAParentFailsWithItsName) {
 }
 
 }  // namespace
-}  // namespace netsum::conformance
+}  // namespace netsum::conformance::p4_runtime_test

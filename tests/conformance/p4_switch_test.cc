@@ -18,7 +18,7 @@
 #include "tests/conformance/switch_lab.h"
 #include "tests/conformance/vector_writer.h"
 
-namespace netsum::conformance {
+namespace netsum::conformance::p4_switch_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -404,4 +404,4 @@ INSTANTIATE_TEST_SUITE_P(Switches, SwitchDriverTest, testing::Values("model", "b
 INSTANTIATE_TEST_SUITE_P(Switches, SwitchDataplaneTest, testing::Values("model", "bmv2"), name_of);
 
 }  // namespace
-}  // namespace netsum::conformance
+}  // namespace netsum::conformance::p4_switch_test

@@ -3,7 +3,7 @@
 #include "tests/conformance/packet_io_conformance.h"
 #include "tests/conformance/veth_lab.h"
 
-namespace netsum {
+namespace netsum::packet_io_af_xdp_test {
 namespace {
 
 using conformance::VethLab;
@@ -51,4 +51,4 @@ INSTANTIATE_TEST_SUITE_P(AfXdp, PacketIoConformance,
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::packet_io_af_xdp_test

@@ -6,7 +6,7 @@
 #include "src/net/udp/udp_io.h"
 #include "tests/conformance/packet_io_conformance.h"
 
-namespace netsum {
+namespace netsum::packet_io_udp_test {
 namespace {
 
 UdpIoOptions options_for(const char* bind, bool gso, bool gro) {
@@ -83,4 +83,4 @@ INSTANTIATE_TEST_SUITE_P(Udp, PacketIoConformance,
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::packet_io_udp_test

@@ -9,7 +9,7 @@
 #include "tests/conformance/random_packets.h"
 #include "tests/conformance/reference_dataplane.h"
 
-namespace netsum::conformance {
+namespace netsum::conformance::vectors_test {
 namespace {
 
 const std::vector<Vector>& committed() {
@@ -145,4 +145,4 @@ TEST(Vectors, MalformedFilesAreRefused) {
 }
 
 }  // namespace
-}  // namespace netsum::conformance
+}  // namespace netsum::conformance::vectors_test

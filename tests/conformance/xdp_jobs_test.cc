@@ -26,7 +26,7 @@ extern "C" int bpf_map_lookup_elem(int fd, const void* key, void* value) {
   return real(fd, key, value);
 }
 
-namespace netsum::conformance {
+namespace netsum::conformance::xdp_jobs_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -401,4 +401,4 @@ TEST_F(XdpRate, ReplayedPacketsTakeNothingFromTheJob) {
 }
 
 }  // namespace
-}  // namespace netsum::conformance
+}  // namespace netsum::conformance::xdp_jobs_test

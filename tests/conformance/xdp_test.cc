@@ -8,7 +8,7 @@
 #include "tests/conformance/reference_dataplane.h"
 #include "tests/conformance/xdp_fixture.h"
 
-namespace netsum::conformance {
+namespace netsum::conformance::xdp_test {
 namespace {
 
 class Xdp : public XdpFixture {};
@@ -168,4 +168,4 @@ TEST_F(XdpFrames, IpChecksums) {
 }
 
 }  // namespace
-}  // namespace netsum::conformance
+}  // namespace netsum::conformance::xdp_test

@@ -15,7 +15,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
-namespace netsum {
+namespace netsum::random_inputs_test {
 namespace {
 
 uint64_t running_seed = 0;
@@ -52,4 +52,4 @@ TEST(RandomInputs, NothingIsWrong) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::random_inputs_test

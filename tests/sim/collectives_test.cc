@@ -5,7 +5,7 @@
 #include "emulate/simulation.h"
 #include "wire/codec.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::collectives_test {
 namespace {
 
 using testing::HasSubstr;
@@ -162,4 +162,4 @@ TEST(Collectives, ARankThatDiesIsNamedInEachOfThem) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::collectives_test

@@ -4,7 +4,7 @@
 
 #include "emulate/campaign.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::events_test {
 namespace {
 
 using testing::HasSubstr;
@@ -260,4 +260,4 @@ TEST(Limits, FaultsHaveNames) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::events_test

@@ -5,7 +5,7 @@
 #include "emulate/simulation.h"
 #include "wire/codec.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::failures_test {
 namespace {
 
 using testing::HasSubstr;
@@ -195,4 +195,4 @@ TEST(Failures, AnAggregatorThatDiesAfterALongPauseIsNotBlamedForThePause) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::failures_test

@@ -14,7 +14,7 @@
 #include "src/base/soak.h"
 #include "src/faults/link_watch.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::faults_test {
 namespace {
 
 constexpr int kRanks = 8;
@@ -202,4 +202,4 @@ TEST(Faults, ASlowLinkIsNamedAndAHostThatPausesIsNot) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::faults_test

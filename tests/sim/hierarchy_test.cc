@@ -6,7 +6,7 @@
 #include "emulate/simulation.h"
 #include "wire/codec.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::hierarchy_test {
 namespace {
 
 constexpr int kRacks = 2;
@@ -203,4 +203,4 @@ TEST(Hierarchy, AStragglerInAnotherRackCostsNoPayloads) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::hierarchy_test

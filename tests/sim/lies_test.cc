@@ -14,7 +14,7 @@
 #include "src/base/soak.h"
 #include "src/verify/verified_sums.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::lies_test {
 namespace {
 
 constexpr auto kKinds = static_cast<int>(Lie::kCount);
@@ -418,4 +418,4 @@ TEST(Lies, ScalesBelowThoseOfARankAreRefusedByIt) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::lies_test

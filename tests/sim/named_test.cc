@@ -10,7 +10,7 @@
 #include "emulate/simulation.h"
 #include "wire/codec.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::named_test {
 namespace {
 
 netsum_fields parse(const OutPacket& packet) {
@@ -503,4 +503,4 @@ TEST(NamedRuns, RandomBytesChangeNothing) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::named_test

@@ -8,7 +8,7 @@
 #include "emulate/simulation.h"
 #include "src/base/rng.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::overlap_test {
 namespace {
 
 constexpr int kRanks = 8;
@@ -130,4 +130,4 @@ TEST(Overlap, BothStreamsAreRightUnderFaults) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::overlap_test

@@ -8,7 +8,7 @@
 
 #include "emulate/simulation.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::predict_test {
 namespace {
 
 constexpr int64_t kRoundTripUs = 100;  // of quiet_scenario()
@@ -195,4 +195,4 @@ TEST(Predict, ARankThatDoesNotPredictIsAMismatch) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::predict_test

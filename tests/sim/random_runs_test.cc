@@ -11,7 +11,7 @@
 #include "emulate/campaign.h"
 #include "src/base/soak.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::random_runs_test {
 namespace {
 
 uint64_t number_from(const char* variable, uint64_t otherwise) {
@@ -91,4 +91,4 @@ TEST_F(RandomRuns, ASeedReplaysToTheLastBit) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::random_runs_test

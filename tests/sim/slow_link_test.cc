@@ -15,7 +15,7 @@
 #include "src/base/soak.h"
 #include "tests/sim/known_sum.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::slow_link_test {
 namespace {
 
 constexpr int kRanks = 8;
@@ -445,4 +445,4 @@ TEST(LossyLink, SharesLeaveAnAggregatorOnlyIfTheOtherIsNotSlower) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::slow_link_test

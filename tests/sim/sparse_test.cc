@@ -15,7 +15,7 @@
 #include "src/base/soak.h"
 #include "src/sparse/reduction.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::sparse_test {
 namespace {
 
 // What one rank contributes to one all-reduce, and what it got.
@@ -281,4 +281,4 @@ TEST(SparseSimulation, ADeathEndsTheCallsOfAllRanks) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::sparse_test

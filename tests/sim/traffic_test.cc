@@ -10,7 +10,7 @@
 #include "wire/codec.h"
 #include "wire/mtu.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::traffic_test {
 namespace {
 
 constexpr int64_t kRoundTripUs = 100;  // of quiet_scenario()
@@ -425,4 +425,4 @@ TEST(Traffic, RightSharesStayGood) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::traffic_test

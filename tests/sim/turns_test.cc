@@ -17,7 +17,7 @@
 #include "src/bursts/bursts.h"
 #include "tests/sim/known_sum.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::turns_test {
 namespace {
 
 constexpr int kRanks = 2;       // of a job
@@ -241,4 +241,4 @@ TEST(Turns, TheMoreIntenseJobComesFirst) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::turns_test

@@ -11,7 +11,7 @@
 #include "emulate/simulation.h"
 #include "src/base/rng.h"
 
-namespace netsum::emulate {
+namespace netsum::emulate::watermarks_test {
 namespace {
 
 using testing::HasSubstr;
@@ -151,4 +151,4 @@ TEST(Watermarks, TheCallerFailsAnOperation) {
 }
 
 }  // namespace
-}  // namespace netsum::emulate
+}  // namespace netsum::emulate::watermarks_test

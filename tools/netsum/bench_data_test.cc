@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-namespace netsum::tool {
+namespace netsum::tool::bench_data_test {
 namespace {
 
 constexpr size_t kCount = 10'000;
@@ -161,4 +161,4 @@ TEST(BenchDataTest, HalfTypesAreExactInTheirType) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::bench_data_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace netsum::tool {
+namespace netsum::tool::bench_report_test {
 namespace {
 
 Json iteration(int n, int64_t time_us, uint64_t checksum, uint64_t wrong = 0) {
@@ -82,4 +82,4 @@ TEST(BenchReportTest, NothingCheckedOrARankThatFailedIsNotVerified) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::bench_report_test

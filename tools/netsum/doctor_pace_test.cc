@@ -4,7 +4,7 @@
 
 #include "tools/netsum/doctor_checks.h"
 
-namespace netsum::tool {
+namespace netsum::tool::doctor_pace_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -68,4 +68,4 @@ TEST(DoctorPaceTest, IsNotRecommendedByNoise) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::doctor_pace_test

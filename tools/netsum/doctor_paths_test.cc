@@ -12,7 +12,7 @@
 
 #include "tools/netsum/plan_file.h"
 
-namespace netsum::tool {
+namespace netsum::tool::doctor_paths_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -253,4 +253,4 @@ TEST(DoctorPaths, NamesMustBeThoseOfTheJob) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::doctor_paths_test

@@ -4,7 +4,7 @@
 
 #include "tools/netsum/doctor_checks.h"
 
-namespace netsum::tool {
+namespace netsum::tool::doctor_sums_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -21,4 +21,4 @@ TEST(DoctorSumsTest, AModeThatTheAggregatorDoesNotAnnounceIsNotTried) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::doctor_sums_test

@@ -8,7 +8,7 @@
 #include "tools/netsum/emulate_plan.h"
 #include "tools/netsum/emulate_report.h"
 
-namespace netsum::tool {
+namespace netsum::tool::emulate_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -292,4 +292,4 @@ TEST(Check, ComparesARecordWithTheRunThatWasRecorded) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::emulate_test

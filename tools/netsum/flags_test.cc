@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace netsum::tool {
+namespace netsum::tool::flags_test {
 namespace {
 
 TEST(ParseAddresses, DropsEmptyParts) {
@@ -23,4 +23,4 @@ TEST(TlsFlagsTest, CertificateAndKeyGoTogether) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::flags_test

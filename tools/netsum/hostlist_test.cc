@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace netsum::tool {
+namespace netsum::tool::hostlist_test {
 namespace {
 
 std::vector<std::string> names(std::string_view text) {
@@ -34,4 +34,4 @@ TEST(Hostlist, Refuses) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::hostlist_test

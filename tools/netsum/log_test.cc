@@ -10,7 +10,7 @@
 #include "src/base/text.h"
 #include "tools/netsum/aggregator_log.h"
 
-namespace netsum::tool {
+namespace netsum::tool::log_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -219,4 +219,4 @@ TEST(LogTest, PlainValuesStayPlain) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::log_test

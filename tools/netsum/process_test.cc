@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace netsum::tool {
+namespace netsum::tool::process_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -58,4 +58,4 @@ TEST(RunProcess, OneThatDoesNotEndIsKilled) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::process_test

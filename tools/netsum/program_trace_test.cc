@@ -12,7 +12,7 @@
 #include "src/program/replay.h"
 #include "tools/netsum/chakra.pb.h"
 
-namespace netsum::tool {
+namespace netsum::tool::program_trace_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -183,4 +183,4 @@ TEST(ProgramTrace, MutatedTraces) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::program_trace_test

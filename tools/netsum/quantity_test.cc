@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace netsum::tool {
+namespace netsum::tool::quantity_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -64,4 +64,4 @@ TEST(ParseProbability, TakesPercent) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::quantity_test

@@ -8,7 +8,7 @@
 #include "tools/netsum/rack_graph_trees.h"
 #include "tools/netsum/rack_plan.h"
 
-namespace netsum::tool {
+namespace netsum::tool::rack_graph_test {
 namespace {
 
 using plan::VertexKind;
@@ -302,4 +302,4 @@ TEST(RackTrees, OneRankHasNone) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::rack_graph_test

@@ -6,7 +6,7 @@
 #include <regex>
 #include <set>
 
-namespace netsum::tool {
+namespace netsum::tool::rack_p4_test {
 namespace {
 
 // What p4c would look for: it finds all in the command's copy, so it can be compiled where there are no sources.
@@ -46,4 +46,4 @@ TEST(RackP4, BMv2HasThePortsAndControlANetworkOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::rack_p4_test

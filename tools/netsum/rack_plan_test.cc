@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace netsum::tool {
+namespace netsum::tool::rack_plan_test {
 namespace {
 
 RackService service_of(const RackPlan& plan, const std::string& id) {
@@ -221,4 +221,4 @@ TEST(RackPlan, AnOlderTopologyIsNamed) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::rack_plan_test

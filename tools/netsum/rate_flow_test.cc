@@ -10,7 +10,7 @@
 
 #include "src/net/udp/udp_io.h"
 
-namespace netsum::tool {
+namespace netsum::tool::rate_flow_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -131,4 +131,4 @@ TEST(RateFlowTest, ACancelledFlowEnds) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::rate_flow_test

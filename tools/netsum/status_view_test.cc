@@ -7,7 +7,7 @@
 
 #include "src/base/text.h"
 
-namespace netsum::tool {
+namespace netsum::tool::status_view_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -148,4 +148,4 @@ TEST(StatusViewTest, AnAggregatorThatDoesNotAnswer) {
 }
 
 }  // namespace
-}  // namespace netsum::tool
+}  // namespace netsum::tool::status_view_test

@@ -8,7 +8,7 @@
 
 #include "src/base/rng.h"
 
-namespace netsum::p4 {
+namespace netsum::p4::pipeline_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -619,4 +619,4 @@ TEST(Hierarchy, HellosAndWelcomesGoToTheControlPlaneUntilTheParentHasAnswered) {
 }
 
 }  // namespace
-}  // namespace netsum::p4
+}  // namespace netsum::p4::pipeline_test

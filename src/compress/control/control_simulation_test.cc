@@ -12,7 +12,7 @@
 #include "src/base/soak.h"
 #include "src/compress/control/control_world.h"
 
-namespace netsum::compress {
+namespace netsum::compress::control_simulation_test {
 namespace {
 
 struct Phase {
@@ -161,4 +161,4 @@ TEST(ControlSimulation, AtMostATenthAboveTheBestLevelOfEachPhase) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::control_simulation_test

@@ -9,7 +9,7 @@
 #include "netsum/compression_control.h"
 #include "src/compress/control/control_world.h"
 
-namespace netsum::compress {
+namespace netsum::compress::control_test {
 namespace {
 
 constexpr double kSlow = 100e6, kFast = 40e9;
@@ -376,4 +376,4 @@ TEST(TraceTest, DecisionsFollowFromIt) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::control_test

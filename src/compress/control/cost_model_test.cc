@@ -4,7 +4,7 @@
 
 #include "src/base/rng.h"
 
-namespace netsum::compress {
+namespace netsum::compress::cost_model_test {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;  // in ns
@@ -149,4 +149,4 @@ TEST(CostModelTest, ChoicesAreCloseToTheBestOfAll) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::cost_model_test

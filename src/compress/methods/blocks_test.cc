@@ -10,7 +10,7 @@
 #include "src/compress/methods/fields.h"
 #include "src/compress/testing.h"
 
-namespace netsum::compress {
+namespace netsum::compress::blocks_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -285,4 +285,4 @@ TEST(SignumTest, SendsTheSignsOfAMomentum) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::blocks_test

@@ -11,7 +11,7 @@
 
 #include "src/compress/testing.h"
 
-namespace netsum::compress {
+namespace netsum::compress::chunks_test {
 namespace {
 
 using ::testing::Each;
@@ -254,4 +254,4 @@ TEST_P(ChunksTest, NumbersThatAreNotFiniteArriveAndLeaveNothing) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::chunks_test

@@ -9,7 +9,7 @@
 
 #include "src/compress/testing.h"
 
-namespace netsum::compress {
+namespace netsum::compress::codes_test {
 namespace {
 
 using ::testing::Each;
@@ -349,4 +349,4 @@ TEST_P(CodesTest, WhatIsSentAndWhatRemainsIsAll) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::codes_test

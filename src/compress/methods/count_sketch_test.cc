@@ -5,7 +5,7 @@
 
 #include "src/compress/testing.h"
 
-namespace netsum::compress {
+namespace netsum::compress::count_sketch_test {
 namespace {
 
 constexpr size_t kRanks = 3;
@@ -149,4 +149,4 @@ TEST(CountSketchTest, AStepThatIsNotFiniteIsKept) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::count_sketch_test

@@ -7,7 +7,7 @@
 
 #include "src/compress/testing.h"
 
-namespace netsum::compress {
+namespace netsum::compress::low_rank_test {
 namespace {
 
 using ::testing::Each;
@@ -207,4 +207,4 @@ TEST(PowerSgdTest, ItsStateIsSavedAndRestored) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::low_rank_test

@@ -12,7 +12,7 @@
 #include "src/compress/testing.h"
 #include "src/kernels/half.h"
 
-namespace netsum::compress {
+namespace netsum::compress::methods_test {
 namespace {
 
 using ::testing::Each;
@@ -409,4 +409,4 @@ TEST(MethodsTest, NumbersThatAreNotFiniteArriveAndLeaveNothing) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::methods_test

@@ -9,7 +9,7 @@
 
 #include "src/compress/testing.h"
 
-namespace netsum::compress {
+namespace netsum::compress::sidco_test {
 namespace {
 
 constexpr size_t kCount = 200'000;
@@ -218,4 +218,4 @@ TEST(SidcoTest, StagesAreSavedAndRestored) {
 }
 
 }  // namespace
-}  // namespace netsum::compress
+}  // namespace netsum::compress::sidco_test

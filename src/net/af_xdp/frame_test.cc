@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace netsum {
+namespace netsum::frame_test {
 namespace {
 
 constexpr MacAddress kOurs = {0x02, 0, 0, 0, 0, 0x0A}, kTheirs = {0x02, 0, 0, 0, 0, 0x0B};
@@ -53,4 +53,4 @@ TEST(FrameTest, ReadsWhatItWrote) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::frame_test

@@ -12,7 +12,7 @@
 #include "src/base/clock.h"
 #include "src/net/udp/udp_io.h"
 
-namespace netsum {
+namespace netsum::in_process_test {
 namespace {
 
 constexpr uint32_t kMaxPacket = 256;
@@ -160,4 +160,4 @@ TEST_F(InProcess, WhoeverSleepsIsWoken) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::in_process_test

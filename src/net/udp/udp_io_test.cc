@@ -22,7 +22,7 @@
 #include "src/net/udp/sender.h"
 #include "src/net/udp/socket.h"
 
-namespace netsum {
+namespace netsum::udp_io_test {
 namespace {
 
 using testing::HasSubstr;
@@ -561,4 +561,4 @@ TEST(UdpIoTest, SegmentingSavesMessages) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::udp_io_test

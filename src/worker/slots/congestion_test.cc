@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace netsum {
+namespace netsum::congestion_test {
 namespace {
 
 TEST(RoundTrip, StartsWithACautiousTimeout) {
@@ -122,4 +122,4 @@ TEST(CongestionWindow, StaysBetweenItsFloorAndTheSlotsGranted) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::congestion_test

@@ -9,7 +9,7 @@
 #include "src/base/rng.h"
 #include "src/bursts/bursts.h"
 
-namespace netsum {
+namespace netsum::pacer_test {
 namespace {
 
 TEST(Pacer, StartsFullAndRefillsAtTheRate) {
@@ -56,4 +56,4 @@ TEST(Pacer, RandomSendersObeyTheEnvelope) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::pacer_test

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace netsum {
+namespace netsum::slot_layout_test {
 namespace {
 
 TEST(SlotLayoutTest, EverySlotHasOneUse) {
@@ -56,4 +56,4 @@ TEST(SlotRangeTest, SlotsAreUsedInTurn) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::slot_layout_test

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace netsum {
+namespace netsum::slot_state_test {
 namespace {
 
 using Table = std::map<std::string, std::array<std::string, 4>>;
@@ -67,4 +67,4 @@ TEST(SlotState, OnlyAResultEndsAStep) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::slot_state_test

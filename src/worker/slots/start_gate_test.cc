@@ -7,7 +7,7 @@
 
 #include "src/base/rng.h"
 
-namespace netsum {
+namespace netsum::start_gate_test {
 namespace {
 
 constexpr int64_t kPeriodUs = 1000, kOffsetUs = 300;
@@ -125,4 +125,4 @@ TEST(StartGate, TwoJobsTakeTurns) {
 }
 
 }  // namespace
-}  // namespace netsum
+}  // namespace netsum::start_gate_test
