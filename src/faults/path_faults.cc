@@ -17,7 +17,7 @@ constexpr double kLeastLoss = 1e-6, kMostLoss = 0.999;
 constexpr double kStep = 1.5;
 constexpr int kRefinements = 30;
 // Of usual_loss().
-constexpr double kMargin = 1.5, kLeastUsual = 1e-4, kMostUsual = 0.2;
+constexpr double kAboveQuartile = 1.5, kLeastUsual = 1e-4, kMostUsualOfPath = 0.2;
 
 // Of a link: number of the path, share.
 using Over = std::vector<std::pair<size_t, double>>;
@@ -100,7 +100,7 @@ double usual_loss(std::span<const PathCount> paths) {
   if (losses.empty()) return kLeastUsual;
   const auto quartile = losses.begin() + static_cast<std::ptrdiff_t>((losses.size() - 1) / 4);
   std::nth_element(losses.begin(), quartile, losses.end());
-  return std::clamp(kMargin * *quartile, kLeastUsual, kMostUsual);
+  return std::clamp(kAboveQuartile * *quartile, kLeastUsual, kMostUsualOfPath);
 }
 
 std::vector<BadLink> bad_links(std::span<const PathCount> paths, size_t links, double usual, size_t most) {
