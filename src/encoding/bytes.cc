@@ -9,12 +9,13 @@
 namespace netsum {
 namespace {
 
-constexpr uint16_t kSignature = 0x4201;  // no other encoding's; the low byte changes with what lanes mean
+constexpr uint16_t kBytesSignature =
+    0x4201;  // no other encoding's; the low byte changes with what lanes mean
 
 }  // namespace
 
 uint16_t Bytes::signature() const {
-  return kSignature;
+  return kBytesSignature;
 }
 
 int Bytes::max_members() const {

@@ -18,7 +18,7 @@ namespace {
 // Changes with what lanes and bytes mean.
 constexpr uint16_t kVersion = 3;
 
-uint8_t format_of(size_t lane_bytes) {
+uint8_t format_of_sums(size_t lane_bytes) {
   return lane_bytes == 1   ? NETSUM_FORMAT_SUM_I8
          : lane_bytes == 2 ? NETSUM_FORMAT_SUM_I16
          : lane_bytes == 4 ? NETSUM_FORMAT_SUM_I32
@@ -91,7 +91,7 @@ size_t FixedPoint::scan(const Elements& chunk, uint8_t* bytes) const {
 PacketPlan FixedPoint::packet_of(Layout layout, size_t begin, size_t count) const {
   const size_t lane_bytes = lane_bytes_of(layout);
   const size_t bytes = layout == kMarks ? (count + 3) / 4 : count * lane_bytes;
-  return {.format = layout == kMarks ? uint8_t{NETSUM_FORMAT_OR_U64} : format_of(lane_bytes),
+  return {.format = layout == kMarks ? uint8_t{NETSUM_FORMAT_OR_U64} : format_of_sums(lane_bytes),
           .layout = layout,
           .begin = begin,
           .count = count,

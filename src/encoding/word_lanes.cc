@@ -13,9 +13,9 @@ namespace netsum {
 namespace {
 
 // Changes with what lanes and bytes mean. Differs from those of other encodings.
-constexpr uint16_t kSignature = 0x5701;
+constexpr uint16_t kWordsSignature = 0x5701;
 
-uint8_t format_of(ReduceOp op, DataType type) {
+uint8_t format_of_words(ReduceOp op, DataType type) {
   switch (op) {
     case ReduceOp::kBitOr:
     case ReduceOp::kBitAnd:
@@ -44,13 +44,13 @@ WordLanes::WordLanes(DataType type, ReduceOp op)
       ordered_(!is_bitwise(op)),
       complement_(op == ReduceOp::kMin || op == ReduceOp::kBitAnd),
       skipped_(op == ReduceOp::kBitAnd ? 0xFF : 0),
-      format_(format_of(op, type)) {
+      format_(format_of_words(op, type)) {
   NETSUM_ASSERT(travels_as_words(op) && is_reducible(type, op));
 }
 
 // The operator is a part of the operation's signature by itself.
 uint16_t WordLanes::signature() const {
-  return kSignature;
+  return kWordsSignature;
 }
 
 int WordLanes::max_members() const {
