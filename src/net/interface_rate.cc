@@ -2,10 +2,7 @@
 
 #include <ifaddrs.h>
 #include <linux/ethtool.h>
-#include <linux/sockios.h>
-#include <net/if.h>
 #include <netinet/in.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,7 +14,7 @@
 #include <new>
 #include <string_view>
 
-#include "src/base/file_descriptor.h"
+#include "src/net/ask_driver.h"
 
 namespace netsum {
 namespace {
@@ -30,14 +27,6 @@ constexpr size_t kSettingsBytes = sizeof(ethtool_link_settings) + size_t{3 * 127
 Status no_rate(const std::string& interface, const std::string& reason) {
   return Status(ErrorCode::kUnsupported,
                 "interface '" + interface + "' reports no rate (" + reason + "): declare the link's rate");
-}
-
-int ask_driver(const std::string& interface, void* question) {
-  const FileDescriptor any_socket(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  interface.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
-  request.ifr_data = static_cast<char*>(question);
-  return ioctl(any_socket.get(), SIOCETHTOOL, &request);
 }
 
 // Whether the interface's driver has no link, and reports a number that says nothing of how fast it is.

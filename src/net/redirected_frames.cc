@@ -4,9 +4,7 @@
 #include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
-#include <linux/sockios.h>
 #include <net/if.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -15,19 +13,12 @@
 #include <string_view>
 
 #include "src/base/file_descriptor.h"
+#include "src/net/ask_driver.h"
 
 namespace netsum {
 namespace {
 
 constexpr int kMostLayers = 8;
-
-int ask_driver(const std::string& interface, void* question) {
-  const FileDescriptor any_socket(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  interface.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
-  request.ifr_data = static_cast<char*>(question);
-  return ioctl(any_socket.get(), SIOCETHTOOL, &request);
-}
 
 bool is_veth(const std::string& interface) {
   ethtool_drvinfo info{};

@@ -34,7 +34,7 @@ Registry& registry() {
   return *the_registry;
 }
 
-Address address_of(int fd, int (*get)(int, sockaddr*, socklen_t*)) {
+Address socket_address(int fd, int (*get)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage name{};
   socklen_t size = sizeof name;
   if (get(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0) return {};
@@ -45,9 +45,9 @@ bool is_registered(int fd) {
   int type = 0;
   socklen_t size = sizeof type;
   if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) return false;
-  const Address local = address_of(fd, getsockname);
+  const Address local = socket_address(fd, getsockname);
   if (!local.valid()) return false;
-  const Address peer = address_of(fd, getpeername);
+  const Address peer = socket_address(fd, getpeername);
   for (const Entry& entry : registry().entries) {
     if (entry.what.valid() ? peer == entry.what : local.port == entry.what.port) return true;
   }

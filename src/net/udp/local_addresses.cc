@@ -8,7 +8,7 @@
 namespace netsum {
 namespace {
 
-Address address_of(const cmsghdr& control) {
+Address destination_of(const cmsghdr& control) {
   Address address;
   if (control.cmsg_level == IPPROTO_IP && control.cmsg_type == IP_PKTINFO) {
     in_pktinfo info;
@@ -47,7 +47,7 @@ uint16_t LocalAddresses::number_of(msghdr* message) {
   Address address;
   for (cmsghdr* control = CMSG_FIRSTHDR(message); control != nullptr && !address.valid();
        control = CMSG_NXTHDR(message, control)) {
-    address = address_of(*control);
+    address = destination_of(*control);
   }
   if (!address.valid()) return 0;
   if (address == last_) return last_number_;
