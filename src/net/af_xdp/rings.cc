@@ -22,7 +22,6 @@
 namespace netsum {
 namespace {
 
-constexpr uint32_t kQueue = 0;
 constexpr size_t kMemoryBytes =
     size_t{XskRings::kSendFrames + XskRings::kReceiveFrames} * XskRings::kChunkBytes;
 constexpr size_t kLongestBurst = 256;

@@ -26,12 +26,13 @@ class XskRings {
   static constexpr uint32_t kKernelHeadroom = 256;
   static constexpr uint32_t kHeadroom = 22;
   static constexpr uint32_t kMaxFrame = kChunkBytes - kKernelHeadroom - kHeadroom;
+  static constexpr uint32_t kQueue = 0;  // of the interface
   static constexpr uint32_t kSendFrames = 1024;
   static constexpr uint32_t kReceiveFrames = 2048;
 
   // Whether the process may open AF_XDP sockets. Errors: kPermissionDenied, kUnsupported.
   static Status probe();
-  // Bound to queue 0 of `interface`; zero-copy if its driver can. Errors: kPermissionDenied, kUnsupported,
+  // Bound to kQueue of `interface`; zero-copy if its driver can. Errors: kPermissionDenied, kUnsupported,
   // kAddressInUse (the queue has a socket), kResourceExhausted (memory that may be locked).
   static Result<std::unique_ptr<XskRings>> open(const std::string& interface);
   ~XskRings();

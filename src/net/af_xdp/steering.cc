@@ -8,12 +8,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "src/net/af_xdp/rings.h"
 #include "src/net/af_xdp/steer.skel.h"
 
 namespace netsum {
 namespace {
-
-constexpr uint32_t kQueue = 0;
 
 Status load_failure(int error) {
   const std::string reason = std::string("the kernel refuses the XDP program: ") + std::strerror(error);
@@ -70,7 +69,8 @@ Result<Steering> Steering::load(const Address& local) {
 Status Steering::attach(const Interface& interface, int af_xdp_socket) {
   LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
   int link = -1;
-  if (bpf_map_update_elem(bpf_map__fd(program_->maps.sockets), &kQueue, &af_xdp_socket, BPF_ANY) == 0) {
+  if (bpf_map_update_elem(bpf_map__fd(program_->maps.sockets), &XskRings::kQueue, &af_xdp_socket, BPF_ANY) ==
+      0) {
     link = bpf_link_create(bpf_program__fd(program_->progs.netsum_steer), static_cast<int>(interface.index),
                            BPF_XDP, &options);
   }
