@@ -16,7 +16,7 @@ namespace netsum {
 
 class DataCursor {
  public:
-  DataCursor(size_t stream, const StripeChunks& chunks, ScaleGroups* groups, Agreement* agreement)
+  DataCursor(size_t stream, const StripeChunks& chunks, ScaleGroups* groups, ScaleAgreement* agreement)
       : stream_(stream), chunks_(chunks), groups_(*groups), agreement_(*agreement) {}
 
   // The number of the next chunk of the stream to send, by Operation::first_chunk; UINT64_MAX if there is none.
@@ -46,7 +46,7 @@ class DataCursor {
   const size_t stream_;
   const StripeChunks& chunks_;
   ScaleGroups& groups_;
-  Agreement& agreement_;
+  ScaleAgreement& agreement_;
 
   uint64_t number_ =
       0;  // of the group whose chunks are sent, or the next to open; not one without data slots

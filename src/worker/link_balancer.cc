@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "src/base/assert.h"
+#include "src/worker/trials.h"
 
 namespace netsum {
 namespace {
@@ -15,14 +16,11 @@ constexpr int64_t kThousand = 1000;
 constexpr int64_t kAlone = 500, kMostlyLast = 700, kAlmostAlwaysLast = 850;
 constexpr uint32_t kSeen = 4;
 // In thousandths of the time: a stripe that is held back less is the one that holds back the others.
-constexpr int64_t kHardlyHeld = 200;
+constexpr int64_t kRarelyHeld = 200;
 // Fewer sums say little.
-constexpr int64_t kEnough = 128;
+constexpr int64_t kEnoughSums = 128;
 // In percent of the usual time, and of that before a trial.
-constexpr int64_t kAsUsual = 115, kFaster = 97, kAsFast = 104;
-constexpr uint32_t kFirstPause = 2, kLongestPause = 128;
-// After so many periods and pauses without a trial, pauses are short again.
-constexpr uint32_t kCalmPeriods = 64, kCalmPauses = 4;
+constexpr int64_t kAsUsual = 115, kFaster = 97;
 
 }  // namespace
 
@@ -36,7 +34,7 @@ bool LinkBalancer::take(std::span<const int32_t> last, std::span<const int32_t> 
   find_slow(last, own_share, held);
   for (Rank& rank : ranks_) {
     if (rank.wait > 0) --rank.wait;
-    if (rank.part == kWhole && ++rank.calm > kCalmPeriods + kCalmPauses * rank.pause) rank.pause = 0;
+    if (rank.part == kWhole && is_calm(++rank.calm, rank.pause)) rank.pause = 0;
   }
   if (!joins(least_ns)) {
     if (tries()) judge(least_ns);
@@ -51,7 +49,7 @@ bool LinkBalancer::take(std::span<const int32_t> last, std::span<const int32_t> 
 int64_t LinkBalancer::others_wait(std::span<const int32_t> held) const {
   int64_t sum = 0, count = 0;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (held[i] <= kHardlyHeld) continue;
+    if (held[i] <= kRarelyHeld) continue;
     sum += held[i];
     ++count;
   }
@@ -75,7 +73,7 @@ void LinkBalancer::find_slow(std::span<const int32_t> last, std::span<const int3
     const int64_t part = last[i] * kThousand / of_others;
     int64_t waits = part;
     // What passes a slow link is late in both directions: the rank's contributions, and the results of its shard.
-    const bool holds = rank.part == kWhole && held[i] <= kHardlyHeld;
+    const bool holds = rank.part == kWhole && held[i] <= kRarelyHeld;
     if (holds && part >= usual) waits += (kThousand - part) * waited / kThousand;
     rank.slow = waits >= each && (holds || rank.part < kWhole || part >= kMostlyLast);
     rank.seen = waits >= kAlmostAlwaysLast ? rank.seen + 1 : 0;
@@ -86,7 +84,7 @@ void LinkBalancer::find_slow(std::span<const int32_t> last, std::span<const int3
   }
   if (holds_back && together < kThousand) together += (kThousand - together) * waited / kThousand;
   const int64_t enough = found == 1 ? kAlone : kMostlyLast;
-  if (all >= kEnough && together >= enough && found <= most_slow()) return;
+  if (all >= kEnoughSums && together >= enough && found <= most_slow()) return;
   for (Rank& rank : ranks_) rank.slow = false;
 }
 
@@ -172,7 +170,7 @@ bool LinkBalancer::is_whole() const {
 }
 
 void LinkBalancer::lengthen_pause(Rank* rank) {
-  rank->pause = std::clamp(2 * rank->pause, kFirstPause, kLongestPause);
+  rank->pause = longer_pause(rank->pause);
 }
 
 }  // namespace netsum

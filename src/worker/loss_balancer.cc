@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/base/assert.h"
+#include "src/worker/trials.h"
 
 namespace netsum {
 namespace {
@@ -12,13 +13,8 @@ namespace {
 // deviations of the difference. Chance makes this less than once in a million periods.
 constexpr int64_t kOneIn = 4000, kDeviations = 5;
 constexpr int64_t kMemory = 131'072;  // packets: counts are halved
-// In percent of the time before: all that a chunk may take longer with the share elsewhere.
-constexpr int64_t kAsFast = 104;
-constexpr uint32_t kFirstPause = 2, kLongestPause = 128;
 // Fewer packets do not show whether a link is repaired.
-constexpr int64_t kEnough = 256;
-// After so many periods and pauses with its share, a stripe's next pause is short again.
-constexpr uint32_t kCalmPeriods = 64, kCalmPauses = 4;
+constexpr int64_t kEnoughPackets = 256;
 
 }  // namespace
 
@@ -34,7 +30,7 @@ bool LossBalancer::take(std::span<const int64_t> lost, std::span<const int64_t> 
       stripe.lost /= 2;
     }
     if (stripe.wait > 0) --stripe.wait;
-    if (stripe.part == kWhole && ++stripe.calm > kCalmPeriods + kCalmPauses * stripe.pause) stripe.pause = 0;
+    if (stripe.part == kWhole && is_calm(++stripe.calm, stripe.pause)) stripe.pause = 0;
   }
   // One change at a time, or none is judged by its own effect.
   return may && (judge(ns) || judge_probes() || send_away(ns) || bring_back());
@@ -86,7 +82,7 @@ bool LossBalancer::judge_probes() {
       lengthen_pause(&stripe);
       stripe.part = 0;
       stripe.wait = stripe.pause;
-    } else if (stripe.sent >= kEnough) {
+    } else if (stripe.sent >= kEnoughPackets) {
       give_back(&stripe, kWhole);
     } else {
       continue;
@@ -133,7 +129,7 @@ void LossBalancer::give_back(Stripe* stripe, uint32_t part) {
 }
 
 void LossBalancer::lengthen_pause(Stripe* stripe) {
-  stripe->pause = std::clamp(2 * stripe->pause, kFirstPause, kLongestPause);
+  stripe->pause = longer_pause(stripe->pause);
 }
 
 }  // namespace netsum

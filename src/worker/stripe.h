@@ -153,7 +153,7 @@ class Stripe {
 
   std::optional<PredictedScales> predicted_;
   std::optional<VerifiedSteps> verified_;
-  Agreement agreement_;
+  ScaleAgreement agreement_;
   Lanes lanes_;
   InlineSums inline_sums_;
   WithoutScales without_scales_;

@@ -7,7 +7,7 @@
 
 namespace netsum {
 
-size_t Agreement::input_end(const ScaleGroups::Share& share) const {
+size_t ScaleAgreement::input_end(const ScaleGroups::Share& share) const {
   const Operation& operation = *share.operation;
   size_t bytes = 0, end = 0;
   for (size_t next = share.next_chunk; next < share.chunks; ++next) {
@@ -19,7 +19,7 @@ size_t Agreement::input_end(const ScaleGroups::Share& share) const {
   return end;
 }
 
-Step Agreement::open(ScaleGroups::Share* share, ScaleGroup* group) {
+Step ScaleAgreement::open(ScaleGroups::Share* share, ScaleGroup* group) {
   const Operation& operation = *share->operation;
   group->state = ScaleGroupState::kAgreeing;
   group->prediction.possible = predicted_ != nullptr && share->groups == 0;
@@ -43,36 +43,36 @@ Step Agreement::open(ScaleGroups::Share* share, ScaleGroup* group) {
   return step;
 }
 
-void Agreement::write(const Step& step, uint8_t* lanes) const {
+void ScaleAgreement::write(const Step& step, uint8_t* lanes) const {
   std::memcpy(lanes, groups_.at(step.scale_slot).agreed.data(), step.packet.payload_bytes);
 }
 
-Status Agreement::take(const Step& step, const uint8_t* maxima) {
+Status ScaleAgreement::take(const Step& step, const uint8_t* maxima) {
   ScaleGroup& group = groups_.at(step.scale_slot);
   if (!group.own.empty()) group.own.swap(group.agreed);  // to be confirmed
   std::memcpy(group.agreed.data(), maxima, step.packet.payload_bytes);
   return Status();
 }
 
-void Agreement::agree(ScaleGroup* group) {
+void ScaleAgreement::agree(ScaleGroup* group) {
   group->state = ScaleGroupState::kAgreed;
   if (!group->prediction.possible || group->prediction.begun) settle(group);
 }
 
-void Agreement::reach(ScaleGroup* group) {
+void ScaleAgreement::reach(ScaleGroup* group) {
   if (!group->prediction.possible || group->prediction.begun) return;
   predicted_->predict(group);
   if (group->state == ScaleGroupState::kAgreed) settle(group);
 }
 
-void Agreement::settle(ScaleGroup* group) {
+void ScaleAgreement::settle(ScaleGroup* group) {
   group->state = ScaleGroupState::kReady;
   if (group->prediction.possible) predicted_->compare(group);
   group->steps_left += plan_data(*group);
   if (group->steps_left == 0) groups_.finish(group);
 }
 
-uint32_t Agreement::plan_data(const ScaleGroup& group) {
+uint32_t ScaleAgreement::plan_data(const ScaleGroup& group) {
   const Operation& operation = *group.operation;
   uint32_t steps = 0;
   size_t agreed = 0;

@@ -14,11 +14,11 @@
 
 namespace netsum {
 
-class Agreement {
+class ScaleAgreement {
  public:
   // `most_bytes`: that a group agrees on, unless one chunk has more. `predicted`: null if nothing is predicted.
-  Agreement(const StripeChunks& chunks, ScaleGroups* groups, StripeCounters* counters,
-            PredictedScales* predicted, size_t most_bytes)
+  ScaleAgreement(const StripeChunks& chunks, ScaleGroups* groups, StripeCounters* counters,
+                 PredictedScales* predicted, size_t most_bytes)
       : chunks_(chunks),
         groups_(*groups),
         counters_(*counters),
