@@ -15,6 +15,7 @@
 #include "aggregator/xdp/xdp_dataplane.h"
 #include "api/aggregator_of_rank.h"
 #include "api/aggregator_ports.h"
+#include "api/invalid.h"
 #include "src/base/spin_setting.h"
 #include "src/net/multicast.h"
 #include "src/plan/job_plan.h"
@@ -45,9 +46,6 @@ Status out_of_range(const char* name, int value, int low, int high) {
 // The groups that jobs get, if results are to leave by multicast.
 Result<std::optional<MulticastRange>> groups_of(const AggregatorOptions& options, const Address& bind) {
   if (options.multicast.empty()) return std::optional<MulticastRange>();
-  const auto invalid = [](const std::string& message) {
-    return Status(ErrorCode::kInvalidArgument, message);
-  };
   const Result<MulticastRange> range = MulticastRange::parse(options.multicast);
   if (!range.ok()) return range.status();
   if (range->size() < static_cast<uint32_t>(options.max_jobs))

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "api/invalid.h"
 #include "src/net/interface_rate.h"
 #include "src/plan/job_plan.h"
 #include "src/plan/ports.h"
@@ -9,10 +10,6 @@
 
 namespace netsum {
 namespace {
-
-Status invalid(const std::string& message) {
-  return {ErrorCode::kInvalidArgument, message};
-}
 
 // 0: unknown.
 double rate_of(const Address& address, double declared_bps) {

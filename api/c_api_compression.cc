@@ -39,7 +39,7 @@ void read(T given, T* out) {
   if (given != 0) *out = given;
 }
 
-Status read_options(const netsum_compression_options* given, netsum::CompressionOptions* out) {
+Status read_compression_options(const netsum_compression_options* given, netsum::CompressionOptions* out) {
   netsum_compression_options in;
   if (Status status = netsum::c_api::read_struct(given, "netsum_compression_make", &in); !status.ok())
     return status;
@@ -86,7 +86,7 @@ int netsum_compression_make(const netsum_compression_options* options, netsum_co
   return guarded([&]() -> Status {
     if (compression == nullptr) return invalid("netsum_compression_make", "compression is NULL");
     netsum::CompressionOptions parsed;
-    if (Status status = read_options(options, &parsed); !status.ok()) return status;
+    if (Status status = read_compression_options(options, &parsed); !status.ok()) return status;
     auto made = netsum::Compression::make(parsed);
     if (!made.ok()) return made.status();
     std::string description = (*made)->describe();

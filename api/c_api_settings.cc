@@ -6,7 +6,7 @@ namespace netsum {
 
 void Settings::write(netsum_comm_options* out) const {
   const CommunicatorOptions& in = options();
-  const auto milliseconds = [](std::chrono::milliseconds time) {
+  const auto in_milliseconds = [](std::chrono::milliseconds time) {
     return time.count() == 0 ? -1 : time.count();
   };
   out->aggregators = aggregators_.c_str();
@@ -34,7 +34,7 @@ void Settings::write(netsum_comm_options* out) const {
   out->link_rate_bps = in.link_rate_bps;
   out->pace_bps = in.pace_bps;
   out->connect_timeout_ms = in.connect_timeout.count();
-  out->liveness_timeout_ms = milliseconds(in.liveness_timeout);
+  out->liveness_timeout_ms = in_milliseconds(in.liveness_timeout);
   out->failover = in.on_failure == FailurePolicy::kFailover ? 1 : 0;
   out->failover_timeout_ms = in.failover_timeout.count();
   out->when_full = static_cast<netsum_when_full>(in.when_full);

@@ -14,8 +14,8 @@ using netsum::c_api::invalid;
 static_assert(NETSUM_SPARSE_OFF == static_cast<int>(SparseMode::kOff));
 
 // `refusal`: for the work of the operation.
-Status read_options(const netsum_sparse_options* given, const std::string& what, netsum::SparseOptions* out,
-                    Status* refusal) {
+Status read_sparse_options(const netsum_sparse_options* given, const std::string& what,
+                           netsum::SparseOptions* out, Status* refusal) {
   if (given == nullptr) return {};
   netsum_sparse_options in;
   if (Status status = netsum::c_api::read_struct(given, what, &in); !status.ok()) return status;
@@ -39,7 +39,7 @@ int start_sparse(netsum_comm* comm, const Given* given, const netsum_sparse_opti
       if (reserved != 0) return invalid(what, "reserved fields of the tensor are not zero");
     netsum::SparseOptions parsed;
     Status refusal;
-    if (Status read = read_options(options, what, &parsed, &refusal); !read.ok()) return read;
+    if (Status read = read_sparse_options(options, what, &parsed, &refusal); !read.ok()) return read;
     *work = new netsum_work{refusal.ok() ? start(*comm->communicator, parsed) : netsum::ended_work(refusal)};
     return {};
   });

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/exit_flush.h"
+#include "api/invalid.h"
 #include "api/job_communicator.h"
 #include "api/late_communicator.h"
 #include "netsum/settings.h"
@@ -19,10 +20,6 @@ namespace {
 
 // With a shorter timeout, a late timer would be a false alarm.
 constexpr int64_t kLeastLivenessMs = 20;
-
-Status invalid(const std::string& message) {
-  return Status(ErrorCode::kInvalidArgument, message);
-}
 
 Status check_failover(const CommunicatorOptions& options) {
   if (options.aggregators.empty()) {
@@ -44,7 +41,7 @@ Status check_failover(const CommunicatorOptions& options) {
   return Status();
 }
 
-Status check(const CommunicatorOptions& options) {
+Status check_options(const CommunicatorOptions& options) {
   const std::string world = std::to_string(options.world_size);
   if (options.world_size < 1 || options.world_size > kMaxRanks) {
     return invalid("world_size is " + world + "; a job has 1 to " + std::to_string(kMaxRanks) + " ranks");
@@ -124,14 +121,14 @@ std::unique_ptr<Communicator> flushed_at_exit(std::unique_ptr<CommunicatorBase> 
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
-  if (Status status = check(options); !status.ok()) return status;
+  if (Status status = check_options(options); !status.ok()) return status;
   auto connected = connect_checked(with_bounded_timeouts(options));
   if (!connected.ok()) return connected.status();
   return flushed_at_exit(std::move(connected).value());
 }
 
 Result<std::unique_ptr<Communicator>> join_late(const CommunicatorOptions& options, LateJoin join) {
-  if (Status status = check(options); !status.ok()) return status;
+  if (Status status = check_options(options); !status.ok()) return status;
   if (options.verify != Verify::kPacket)
     return invalid("join_late: verify is not kPacket; the ranks cannot verify sums that they exchange");
   if (!join.exchange) return invalid("join_late: there is no exchange");

@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
-using Step = PriorityOrder::Step;
+using PriorityStep = PriorityOrder::Step;
 
 // Only sums of all ranks are cut. With watermarks, the caller counts in bytes of the whole.
 bool is_divisible(const OperationSpec& spec) {
@@ -85,11 +85,11 @@ struct PrioritisedOperations::State : std::enable_shared_from_this<State> {
       : owner(std::move(its_owner)), timeout(default_timeout) {}
 
   void drive();
-  void handle(const Step& step, const Status& status);
+  void handle(const PriorityStep& step, const Status& status);
   void end_failed();
-  OperationSpec spec_of(const Step& step);
-  milliseconds time_left(const Step& step) const;
-  void on_end(const Step& step, const Status& status);
+  OperationSpec spec_of(const PriorityStep& step);
+  milliseconds time_left(const PriorityStep& step) const;
+  void on_end(const PriorityStep& step, const Status& status);
 
   const Owner owner;
   const milliseconds timeout;
@@ -98,11 +98,11 @@ struct PrioritisedOperations::State : std::enable_shared_from_this<State> {
   std::optional<PriorityOrder> order;        // from the first operation with a priority on
   std::map<uint64_t, Operation> operations;  // by number
   uint64_t added = 0;
-  std::vector<PriorityOrder::Report> reports;  // by rank, of the agreement in flight
-  std::deque<std::pair<Step, Status>> events;  // steps that have ended
-  std::vector<End> ends;                       // to tell
-  size_t in_flight = 0;                        // steps
-  bool driving = false;                        // by some thread
+  std::vector<PriorityOrder::Report> reports;          // by rank, of the agreement in flight
+  std::deque<std::pair<PriorityStep, Status>> events;  // steps that have ended
+  std::vector<End> ends;                               // to tell
+  size_t in_flight = 0;                                // steps
+  bool driving = false;                                // by some thread
   Status failure;
 };
 
@@ -192,7 +192,7 @@ void PrioritisedOperations::State::drive() {
   changed.notify_all();
 }
 
-void PrioritisedOperations::State::on_end(const Step& step, const Status& status) {
+void PrioritisedOperations::State::on_end(const PriorityStep& step, const Status& status) {
   {
     const std::lock_guard lock(mutex);
     events.emplace_back(step, status);
@@ -200,7 +200,7 @@ void PrioritisedOperations::State::on_end(const Step& step, const Status& status
   drive();
 }
 
-void PrioritisedOperations::State::handle(const Step& step, const Status& status) {
+void PrioritisedOperations::State::handle(const PriorityStep& step, const Status& status) {
   --in_flight;
   if (!status.ok() && failure.ok())
     failure = {status.code(),
@@ -229,7 +229,7 @@ void PrioritisedOperations::State::end_failed() {
   });
 }
 
-OperationSpec PrioritisedOperations::State::spec_of(const Step& step) {
+OperationSpec PrioritisedOperations::State::spec_of(const PriorityStep& step) {
   OperationSpec spec;
   if (step.kind == PriorityOrder::Kind::kAgreement) {
     const auto rank = static_cast<size_t>(owner.rank());
@@ -252,7 +252,7 @@ OperationSpec PrioritisedOperations::State::spec_of(const Step& step) {
 
 // At least a millisecond: an operation whose deadline has passed must fail in the engine, which tells the other ranks. An
 // agreement waits for the ranks as long as the operations that it is for.
-milliseconds PrioritisedOperations::State::time_left(const Step& step) const {
+milliseconds PrioritisedOperations::State::time_left(const PriorityStep& step) const {
   Clock::time_point deadline = Clock::time_point::max();
   if (step.kind == PriorityOrder::Kind::kPiece)
     deadline = operations.at(step.operation).deadline;

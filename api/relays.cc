@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "api/aggregator_of_rank.h"
+#include "api/invalid.h"
 #include "src/base/text.h"
 #include "src/base/timeout.h"
 #include "src/job/plan_token.h"
@@ -22,10 +23,6 @@ using std::chrono::steady_clock;
 
 constexpr std::string_view kPlan = "plan:";
 
-Status invalid(std::string message) {
-  return {ErrorCode::kInvalidArgument, std::move(message)};
-}
-
 Result<plan::RelayPlan> read_plan(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   std::string text(plan::kMostRelayPlanBytes + 1, '\0');
@@ -35,7 +32,7 @@ Result<plan::RelayPlan> read_plan(const std::string& file) {
   return plan::parse_relay_plan(text, file);
 }
 
-Status check(const plan::RelayPlan& plan, const std::string& file, const CommunicatorOptions& options) {
+Status check_plan(const plan::RelayPlan& plan, const std::string& file, const CommunicatorOptions& options) {
   const std::string of = "aggregators: the plan '" + printable(file) + "' is for ";
   if (plan.ranks != options.world_size)
     return invalid(of + std::to_string(plan.ranks) + " ranks, and job '" + options.job + "' has " +
@@ -59,7 +56,7 @@ Result<std::unique_ptr<Relays>> Relays::start(CommunicatorOptions* options) {
   const std::string file = options->aggregators.front().substr(kPlan.size());
   const Result<plan::RelayPlan> plan = read_plan(file);
   if (!plan.ok()) return plan.status();
-  if (Status status = check(*plan, file, *options); !status.ok()) return status;
+  if (Status status = check_plan(*plan, file, *options); !status.ok()) return status;
   options->aggregators.clear();
   options->aggregator_token = with_plan(options->aggregator_token, plan->name());
   auto relays = std::make_unique<Relays>();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/communicator_base.h"
+#include "api/invalid.h"
 #include "session/tensor_check.h"
 #include "src/base/rng.h"
 #include "src/sparse/tensor.h"
@@ -12,8 +13,8 @@
 namespace netsum {
 namespace {
 
-Status invalid(const std::string& why) {
-  return {ErrorCode::kInvalidArgument, "sparse_all_reduce: " + why};
+Status invalid_sparse(const std::string& why) {
+  return invalid("sparse_all_reduce: " + why);
 }
 
 uint64_t key_of(std::initializer_list<uint64_t> parts) {
@@ -23,8 +24,8 @@ uint64_t key_of(std::initializer_list<uint64_t> parts) {
 }
 
 // Type, operator and memory, as of one dense operation.
-Status check(const SparseOptions& options, std::vector<TensorView> tensors) {
-  if (options.mode > SparseMode::kOff) return invalid("mode is none of SparseMode");
+Status check_sparse_options(const SparseOptions& options, std::vector<TensorView> tensors) {
+  if (options.mode > SparseMode::kOff) return invalid_sparse("mode is none of SparseMode");
   if (options.type == DataType::kByte)
     return {ErrorCode::kUnsupported, "sparse_all_reduce: bytes are not numbers"};
   OperationSpec spec;
@@ -39,8 +40,8 @@ Status check(const SparseOptions& options, std::vector<TensorView> tensors) {
 
 Work CommunicatorBase::sparse_all_reduce(const TensorView& tensor, const SparseOptions& options) {
   if (is_forked()) return ended_work(refusal_in_child());
-  if (Status refusal = check(options, {tensor}); !refusal.ok()) return ended_work(refusal);
-  if (options.unit == 0) return ended_work(invalid("unit is 0; it must be at least one element"));
+  if (Status refusal = check_sparse_options(options, {tensor}); !refusal.ok()) return ended_work(refusal);
+  if (options.unit == 0) return ended_work(invalid_sparse("unit is 0; it must be at least one element"));
   SparseOperations::Request request;
   request.make_tensor = [tensor, options] {
     return sparse::make_dense_tensor(tensor, options.type, options.unit);
@@ -51,10 +52,10 @@ Work CommunicatorBase::sparse_all_reduce(const TensorView& tensor, const SparseO
 Work CommunicatorBase::sparse_all_reduce(const CooView& input, CooAllocator allocate,
                                          const SparseOptions& options) {
   if (is_forked()) return ended_work(refusal_in_child());
-  if (Status refusal = check(options, {}); !refusal.ok()) return ended_work(refusal);
+  if (Status refusal = check_sparse_options(options, {}); !refusal.ok()) return ended_work(refusal);
   if (options.mode == SparseMode::kOff)
-    return ended_work(invalid("mode is kOff, which is for dense tensors only"));
-  if (!allocate) return ended_work(invalid("there is no allocator for the result"));
+    return ended_work(invalid_sparse("mode is kOff, which is for dense tensors only"));
+  if (!allocate) return ended_work(invalid_sparse("there is no allocator for the result"));
   if (const Status refusal = sparse::check_coo(input, options.type); !refusal.ok())
     return ended_work({refusal.code(), "sparse_all_reduce: " + refusal.message()});
   SparseOperations::Request request;
