@@ -27,8 +27,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kRetryPause{100};
-constexpr int kBriefRetries = 10;  // for Retry::kBriefly: about a second
 // A stalled aggregator must learn of a member that leaves before it sees the end of the member's stream: that would be a
 // lost member to the others. Of a failure they learn in any case.
 constexpr milliseconds kLeaveCall{5000};

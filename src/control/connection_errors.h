@@ -4,6 +4,7 @@
 
 #include <grpcpp/support/status.h>
 
+#include <chrono>
 #include <string>
 
 #include "netsum/options.h"
@@ -16,6 +17,9 @@ enum class Retry {
   kBriefly,  // a retry rarely helps: only an aggregator that is starting or stopping fails like this, briefly
   kYes,
 };
+
+inline constexpr std::chrono::milliseconds kRetryPause{100};
+inline constexpr int kBriefRetries = 10;  // for Retry::kBriefly: about a second
 
 struct ConnectionError {
   Status status;

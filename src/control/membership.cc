@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kMostSlots = 65536;
 constexpr int kMostStripes = 65536;
-constexpr size_t kTextBytes = 256;
+constexpr size_t kReadyTextBytes = 256;
 constexpr size_t kPlanBytes = 8192;
 
 // The first invalid value, or "". The worker's engine relies on these checks.
@@ -67,14 +67,15 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
   membership.data_slots = ready.data_slots();
   membership.scale_slots = ready.scale_slots();
   membership.payload_bytes = ready.payload_bytes();
-  membership.dataplane = printable(ready.dataplane(), kTextBytes);
+  membership.dataplane = printable(ready.dataplane(), kReadyTextBytes);
   membership.hosts.assign(ready.hosts().begin(), ready.hosts().end());
   membership.host_meeting = ready.host_meeting();
   for (const uint32_t member : ready.member_of_rank())
     membership.member_of_rank.push_back(static_cast<uint16_t>(member));
   if (!ready.multicast_group().empty()) {
     const Result<Address> group = Address::parse(ready.multicast_group());
-    if (!group.ok()) return Status(group.status().code(), printable(group.status().message(), kTextBytes));
+    if (!group.ok())
+      return Status(group.status().code(), printable(group.status().message(), kReadyTextBytes));
     membership.multicast_group = *group;
   }
   for (const uint32_t rank : ready.former_ranks()) membership.former_ranks.push_back(static_cast<int>(rank));
@@ -84,7 +85,8 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
   membership.plan.set_text(printable(ready.plan().text(), kPlanBytes));
   for (const control::Stripe& stripe : ready.stripes()) {
     const Result<Address> parsed = Address::parse(stripe.endpoint());
-    if (!parsed.ok()) return Status(parsed.status().code(), printable(parsed.status().message(), kTextBytes));
+    if (!parsed.ok())
+      return Status(parsed.status().code(), printable(parsed.status().message(), kReadyTextBytes));
     Address endpoint = *parsed;
     if (endpoint.is_wildcard()) {
       endpoint = aggregator;

@@ -14,10 +14,6 @@
 namespace netsum {
 namespace {
 
-constexpr std::chrono::milliseconds kRetryPause{100};
-constexpr int kBriefRetries = 10;  // as in client.cc
-constexpr size_t kTextBytes = 2048;
-
 Status older_release(const std::string& address, const std::string& advice) {
   return {ErrorCode::kVersionMismatch,
           "the aggregator at " + address +
@@ -79,7 +75,7 @@ Result<RemoteTopology> query_topology(const std::string& address, const std::str
                             .links = {reply.links().begin(), reply.links().end()},
                             .shards = reply.shards(),
                             .places = {reply.places().begin(), reply.places().end()},
-                            .plan = printable(reply.plan(), kTextBytes)};
+                            .plan = printable(reply.plan(), kStatusTextBytes)};
     for (PlaceInfo& place : topology.places) clean(&place);
     // Its members may call it otherwise.
     if (!topology.places.empty()) topology.places.front().set_address(address);

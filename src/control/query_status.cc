@@ -14,11 +14,8 @@
 namespace netsum {
 namespace {
 
-// Limit of texts: names and addresses are shorter, but a job's state quotes the reason of its failure.
-constexpr size_t kTextBytes = 2048;
-
 std::string text(const std::string& remote) {
-  return printable(remote, kTextBytes);
+  return printable(remote, kStatusTextBytes);
 }
 
 std::vector<std::string> texts(const google::protobuf::RepeatedPtrField<std::string>& remote) {

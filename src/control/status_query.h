@@ -12,6 +12,9 @@
 
 namespace netsum {
 
+// Limit of texts: names and addresses are shorter, but a job's state quotes the reason of its failure.
+inline constexpr size_t kStatusTextBytes = 2048;
+
 struct StatusQuery {
   std::unique_ptr<control::Aggregator::Stub> stub;
   control::StatusRequest request;
