@@ -16,7 +16,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "netsum-program";
 constexpr int kVersion = 1;
-constexpr char kCure[] = ": copy it again, whole, or record again";
 constexpr size_t kMostLineBytes = size_t{1} << 28;
 constexpr std::array<std::string_view, 3> kInstructions = {"compute", "submit", "wait"};
 

@@ -10,6 +10,9 @@
 
 namespace netsum::program {
 
+// What to do about a truncated or garbled file.
+inline constexpr char kCure[] = ": copy it again, whole, or record again";
+
 // A program that check() accepts. `name`: of the file, in messages, which name the line as well. kInvalidArgument;
 // kVersionMismatch: of another version of the format.
 Result<Program> read_program(std::istream& in, std::string_view name);

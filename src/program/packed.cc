@@ -10,7 +10,6 @@
 namespace netsum::program {
 namespace {
 
-constexpr char kCure[] = ": copy it again, whole, or record again";
 constexpr uint64_t kMostBlockBytes = uint64_t{1} << 28;
 constexpr size_t kHashBytes = 4;
 
@@ -197,7 +196,7 @@ class Fields {
   size_t at_ = 0;
 };
 
-Header header_from(Fields* in, uint64_t* steps) {
+Header unpack_header(Fields* in, uint64_t* steps) {
   Header header;
   header.world_size = static_cast<int>(in->number("the world size", kMostRanks));
   header.rank = static_cast<int>(in->number("the rank", kMostRanks));
@@ -215,7 +214,7 @@ Header header_from(Fields* in, uint64_t* steps) {
   return header;
 }
 
-Operation operation_from(Fields* in) {
+Operation unpack_operation(Fields* in) {
   Operation operation;
   operation.collective = static_cast<Collective>(in->number("a collective", kCollectives - 1));
   const uint64_t type = in->number("a type", static_cast<uint64_t>(DataType::kByte));
@@ -240,13 +239,13 @@ Operation operation_from(Fields* in) {
   return operation;
 }
 
-Step step_from(Fields* in) {
+Step unpack_step(Fields* in) {
   Step step;
   step.number = in->number("the number of a step", kMostSteps);
   step.partial = in->number("whether a step is partial", 1) != 0;
   step.duration_ns = in->signed_number("the duration of a step", 0, kMostNs);
   const size_t operations = in->size("the number of operations");
-  for (size_t i = 0; i < operations; ++i) step.operations.push_back(operation_from(in));
+  for (size_t i = 0; i < operations; ++i) step.operations.push_back(unpack_operation(in));
   step.carried.resize(in->size("the number of carried operations"));
   for (Carried& carried : step.carried) {
     carried.steps_back = in->number("the steps back of a carried operation", kMostSteps);
@@ -265,7 +264,7 @@ Step step_from(Fields* in) {
   return step;
 }
 
-void require(const Status& status) {
+void require_valid(const Status& status) {
   if (!status.ok()) throw status;
 }
 
@@ -297,14 +296,14 @@ Program program_from(Source* in) {
                      std::to_string(kPackedMagic.back()) + ": record again, or use the netsum that wrote it");
   Program program;
   uint64_t steps = 0;
-  program.header = block_of(in, [&](Fields* fields) { return header_from(fields, &steps); });
-  require(check_header(program.header));
+  program.header = block_of(in, [&](Fields* fields) { return unpack_header(fields, &steps); });
+  require_valid(check_header(program.header));
   if (steps == 0) throw bad("the program has no step");
   while (program.steps.size() < steps) {
-    program.steps.push_back(block_of(in, step_from));
+    program.steps.push_back(block_of(in, unpack_step));
     if (const Status status = check_step(program, program.steps.size() - 1); !status.ok()) {
       in->go_to(in->begin());
-      require(status);
+      require_valid(status);
     }
   }
   if (!in->at_end())

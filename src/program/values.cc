@@ -17,7 +17,7 @@ uint64_t number_at(std::span<const uint8_t> file, size_t at) {
   return number;
 }
 
-void put(uint64_t number, std::ostream& out) {
+void put_fixed(uint64_t number, std::ostream& out) {
   for (size_t i = 0; i < kNumber; ++i) out.put(static_cast<char>(number >> 8 * i));
 }
 
@@ -73,9 +73,9 @@ Contributed contributed_by(const Operation& operation, int rank, int size) {
 Status write_values(std::ostream& out, const Program& program,
                     std::span<const std::vector<uint8_t>> of_operations) {
   out << kValuesMagic;
-  put(fingerprint(program), out);
-  put(of_operations.size(), out);
-  for (const std::vector<uint8_t>& values : of_operations) put(values.size(), out);
+  put_fixed(fingerprint(program), out);
+  put_fixed(of_operations.size(), out);
+  for (const std::vector<uint8_t>& values : of_operations) put_fixed(values.size(), out);
   for (const std::vector<uint8_t>& values : of_operations)
     out.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size()));
   out.flush();
