@@ -57,7 +57,7 @@ Socket::~Socket() {
 
 Io send_some(int fd, const char** data, size_t* left) {
   while (*left > 0) {
-    const ssize_t count = send(fd, *data, *left, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t count = ::send(fd, *data, *left, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (const Io io = outcome(count); io != Io::kDone) return io;
     *data += count;
     *left -= static_cast<size_t>(count);
@@ -67,7 +67,7 @@ Io send_some(int fd, const char** data, size_t* left) {
 
 Io receive_some(int fd, char** data, size_t* left) {
   while (*left > 0) {
-    const ssize_t count = recv(fd, *data, *left, MSG_DONTWAIT);
+    const ssize_t count = ::recv(fd, *data, *left, MSG_DONTWAIT);
     if (const Io io = outcome(count); io != Io::kDone) return io;
     *data += count;
     *left -= static_cast<size_t>(count);
@@ -87,8 +87,8 @@ Socket listen_at(const std::string& address, uint32_t sockets, Handle* handle) {
   if (!parse(address, &local)) return {};
   Socket socket(::socket(local.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   socklen_t size = size_of(local);
-  if (!socket.valid() || bind(socket.fd(), &local.any, size) != 0 || listen(socket.fd(), SOMAXCONN) != 0 ||
-      getsockname(socket.fd(), &local.any, &size) != 0) {
+  if (!socket.valid() || ::bind(socket.fd(), &local.any, size) != 0 ||
+      ::listen(socket.fd(), SOMAXCONN) != 0 || getsockname(socket.fd(), &local.any, &size) != 0) {
     warn("cannot listen at " + address + ": " + std::strerror(errno) +
          "; NCCL_SOCKET_IFNAME selects the interface");
     return {};
@@ -109,7 +109,7 @@ Socket start_connect(const SocketAddress& address) {
   Socket socket(::socket(address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.valid()) prepare(socket.fd());
   if (!socket.valid() ||
-      (connect(socket.fd(), &address.any, size_of(address)) != 0 && errno != EINPROGRESS)) {
+      (::connect(socket.fd(), &address.any, size_of(address)) != 0 && errno != EINPROGRESS)) {
     warn("cannot connect to " + to_text(address) + ": " + std::strerror(errno));
     return {};
   }
