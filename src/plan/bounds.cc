@@ -98,7 +98,7 @@ Fraction largest_ratio(const Fold& fold) {
   Fraction best;
   const size_t all = fold.nodes.front().ranks;
   for (const FoldNode& node : fold.nodes) {
-    if (node.parent == FoldNode::kNone || node.ranks == all) continue;
+    if (node.parent == kNone || node.ranks == all) continue;
     best = std::max(best, Fraction(whole(std::max(node.ranks, all - node.ranks)), node.up));
   }
   return best;
@@ -130,7 +130,7 @@ class RackTime {
 
  private:
   bool leads_out(const FoldNode& node) const {
-    return node.parent != FoldNode::kNone && node.ranks < fold_.nodes.front().ranks;
+    return node.parent != kNone && node.ranks < fold_.nodes.front().ranks;
   }
 
   // The largest time that a condition demands, or `time`.

@@ -8,16 +8,10 @@
 namespace netsum::plan {
 namespace {
 
-constexpr size_t kNone = ClusterSwitch::kNone;
-
-Status invalid(int line, const std::string& message) {
-  return {ErrorCode::kInvalidArgument, (line > 0 ? "line " + std::to_string(line) + ": " : "") + message};
-}
-
-Status check_rate(int line, const std::string& what, int64_t rate) {
+Status check_link_rate(int line, const std::string& what, int64_t rate) {
   if (rate > 0 && rate <= kMostRate) return {};
-  return invalid(line, what + " has the rate " + std::to_string(rate) + "; give a rate from 1 to " +
-                           std::to_string(kMostRate) + " bit/s");
+  return invalid_at(line, what + " has the rate " + std::to_string(rate) + "; give a rate from 1 to " +
+                              std::to_string(kMostRate) + " bit/s");
 }
 
 }  // namespace
@@ -39,7 +33,7 @@ std::vector<size_t> Cluster::tiers() const {
 
 Status check(const Cluster& cluster) {
   if (cluster.switches.empty() || cluster.hosts.empty())
-    return invalid(0, "the cluster has no host; add at least one, below a switch");
+    return invalid_at(0, "the cluster has no host; add at least one, below a switch");
   if (cluster.hosts.size() > kMostHosts || cluster.switches.size() > kMostHosts) {
     return {ErrorCode::kResourceExhausted, "the cluster has " + std::to_string(cluster.hosts.size()) +
                                                " hosts and " + std::to_string(cluster.switches.size()) +
@@ -49,24 +43,26 @@ Status check(const Cluster& cluster) {
   const auto claim = [&](const std::string& name, int line) -> Status {
     const auto [known, fresh] = lines.emplace(name, line);
     if (fresh) return {};
-    return invalid(line, "the name '" + name + "' is given twice" +
-                             (known->second > 0 ? ", first in line " + std::to_string(known->second) : "") +
-                             "; rename one");
+    return invalid_at(line,
+                      "the name '" + name + "' is given twice" +
+                          (known->second > 0 ? ", first in line " + std::to_string(known->second) : "") +
+                          "; rename one");
   };
   for (size_t i = 0; i < cluster.switches.size(); ++i) {
     const ClusterSwitch& each = cluster.switches[i];
     if (Status s = claim(each.name, each.line); !s.ok()) return s;
     if ((i == 0) != (each.parent == kNone) || (i > 0 && each.parent >= i))
-      return invalid(each.line,
-                     "switch '" + each.name + "' is not below the root; link it to the other switches");
+      return invalid_at(each.line,
+                        "switch '" + each.name + "' is not below the root; link it to the other switches");
     if (i == 0) continue;
-    if (Status s = check_rate(each.line, "the uplink of '" + each.name + "'", each.up); !s.ok()) return s;
+    if (Status s = check_link_rate(each.line, "the uplink of '" + each.name + "'", each.up); !s.ok())
+      return s;
   }
   for (const ClusterHost& each : cluster.hosts) {
     if (Status s = claim(each.name, each.line); !s.ok()) return s;
     if (each.at >= cluster.switches.size())
-      return invalid(each.line, "host '" + each.name + "' is at no switch; link it to one");
-    if (Status s = check_rate(each.line, "host '" + each.name + "'", each.rate); !s.ok()) return s;
+      return invalid_at(each.line, "host '" + each.name + "' is at no switch; link it to one");
+    if (Status s = check_link_rate(each.line, "host '" + each.name + "'", each.rate); !s.ok()) return s;
   }
   return {};
 }
@@ -87,15 +83,15 @@ Result<Cluster> cluster_of(const Graph& graph) {
   for (size_t i = 0; i < tree->nodes.size(); ++i) {
     const FoldNode& node = tree->nodes[i];
     const Vertex& vertex = graph.vertices[node.members.front()];
-    const size_t above = node.parent == FoldNode::kNone ? kNone : number[node.parent];
+    const size_t above = node.parent == kNone ? kNone : number[node.parent];
     const auto rate = static_cast<int64_t>(std::min<Integer>(node.up, kMostRate));
     if (node.is_rank) {
       if (above == kNone)
-        return invalid(vertex.line, "host '" + vertex.name + "' is at no switch; link it to one");
+        return invalid_at(vertex.line, "host '" + vertex.name + "' is at no switch; link it to one");
       cluster.hosts.push_back({vertex.name, above, rate, true, vertex.line});
     } else {
       number[i] = cluster.switches.size();
-      cluster.switches.push_back({vertex.name, above, rate, node.aggregator != FoldNode::kNone, vertex.line});
+      cluster.switches.push_back({vertex.name, above, rate, node.aggregator != kNone, vertex.line});
     }
   }
   // The tree numbers hosts by depth; people expect the order of the file.

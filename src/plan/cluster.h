@@ -15,7 +15,7 @@ namespace netsum::plan {
 inline constexpr size_t kMostHosts = 200'000;
 
 struct ClusterSwitch {
-  static constexpr size_t kNone = SIZE_MAX;
+  static constexpr size_t kNone = plan::kNone;
 
   std::string name;
   size_t parent = kNone;  // none: the root

@@ -7,8 +7,6 @@
 namespace netsum::plan {
 namespace {
 
-constexpr size_t kNone = FoldNode::kNone;
-
 class Folder {
  public:
   explicit Folder(const Graph& graph)

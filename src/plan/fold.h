@@ -12,8 +12,6 @@
 namespace netsum::plan {
 
 struct FoldNode {
-  static constexpr size_t kNone = SIZE_MAX;
-
   std::vector<size_t> members;  // vertices of the graph: one rank, or switches
   size_t parent = kNone;
   Integer up;         // the sum of the rates to the parent, alike in both directions

@@ -9,6 +9,13 @@
 namespace netsum::plan {
 
 using Integer = boost::multiprecision::cpp_int;
+using Wide = __int128;
+
+// cpp_int of Boost 1.74 takes no __int128 in every standard mode.
+inline Integer integer(Wide value) {
+  return (Integer(static_cast<int64_t>(value >> 62)) << 62) +
+         Integer(static_cast<int64_t>(value & ((Wide{1} << 62) - 1)));
+}
 
 // Always in lowest terms, with a denominator above 0. (boost::rational of 1.74 compares with integers by endless
 // recursion in C++20.)

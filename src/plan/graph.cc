@@ -8,14 +8,6 @@
 namespace netsum::plan {
 namespace {
 
-std::string at(int line) {
-  return line > 0 ? "line " + std::to_string(line) + ": " : "";
-}
-
-Status invalid(int line, const std::string& message) {
-  return {ErrorCode::kInvalidArgument, at(line) + message};
-}
-
 Status check_vertices(const Graph& graph) {
   if (graph.vertices.size() > kMostVertices || graph.arcs.size() > kMostArcs) {
     return {ErrorCode::kResourceExhausted, "the graph has " + std::to_string(graph.vertices.size()) +
@@ -27,19 +19,19 @@ Status check_vertices(const Graph& graph) {
   for (const Vertex& vertex : graph.vertices) {
     const auto [known, fresh] = lines.emplace(vertex.name, vertex.line);
     if (!fresh) {
-      return invalid(vertex.line,
-                     "the name '" + vertex.name + "' is given twice" +
-                         (known->second > 0 ? ", first in line " + std::to_string(known->second) : "") +
-                         "; rename one");
+      return invalid_at(vertex.line,
+                        "the name '" + vertex.name + "' is given twice" +
+                            (known->second > 0 ? ", first in line " + std::to_string(known->second) : "") +
+                            "; rename one");
     }
     some_rank |= vertex.kind == VertexKind::kRank;
     if (vertex.kind == VertexKind::kAggregator && vertex.sum_rate <= 0) {
-      return invalid(vertex.line, "'" + vertex.name + "' sums at a rate of " +
-                                      std::to_string(vertex.sum_rate) +
-                                      "; give a rate above 0, or let it only forward");
+      return invalid_at(vertex.line, "'" + vertex.name + "' sums at a rate of " +
+                                         std::to_string(vertex.sum_rate) +
+                                         "; give a rate above 0, or let it only forward");
     }
   }
-  return some_rank ? Status() : invalid(0, "the graph has no rank; add at least one host");
+  return some_rank ? Status() : invalid_at(0, "the graph has no rank; add at least one host");
 }
 
 std::string name_of(const Graph& graph, const Arc& arc) {
@@ -56,26 +48,26 @@ Status check_arcs(const Graph& graph) {
   std::unordered_map<size_t, int> lines;
   for (const Arc& arc : graph.arcs) {
     if (arc.from >= graph.vertices.size() || arc.to >= graph.vertices.size()) {
-      return invalid(arc.line, "a link ends at a vertex that does not exist");
+      return invalid_at(arc.line, "a link ends at a vertex that does not exist");
     }
     if (arc.from == arc.to) {
-      return invalid(arc.line,
-                     "'" + graph.vertices[arc.from].name + "' is linked to itself; leave this link out");
+      return invalid_at(arc.line,
+                        "'" + graph.vertices[arc.from].name + "' is linked to itself; leave this link out");
     }
     if (arc.rate <= 0 || (arc.rate > kMostRate && arc.rate != kUnlimited)) {
-      return invalid(arc.line, name_of(graph, arc) + " has the rate " + std::to_string(arc.rate) +
-                                   "; give a rate from 1 to " + std::to_string(kMostRate));
+      return invalid_at(arc.line, name_of(graph, arc) + " has the rate " + std::to_string(arc.rate) +
+                                      "; give a rate from 1 to " + std::to_string(kMostRate));
     }
     if (arc.rate == kUnlimited && !inside_switch(graph, arc)) {
-      return invalid(arc.line, name_of(graph, arc) +
-                                   " has no limit; only an aggregator inside a switch has such a link");
+      return invalid_at(arc.line, name_of(graph, arc) +
+                                      " has no limit; only an aggregator inside a switch has such a link");
     }
     const auto [known, fresh] = lines.emplace(arc.from * graph.vertices.size() + arc.to, arc.line);
     if (!fresh) {
-      return invalid(arc.line,
-                     name_of(graph, arc) + " is given twice" +
-                         (known->second > 0 ? ", first in line " + std::to_string(known->second) : "") +
-                         "; give it once, with the sum of the rates");
+      return invalid_at(arc.line,
+                        name_of(graph, arc) + " is given twice" +
+                            (known->second > 0 ? ", first in line " + std::to_string(known->second) : "") +
+                            "; give it once, with the sum of the rates");
     }
   }
   return {};
@@ -109,7 +101,7 @@ Status check_connected(const Graph& graph) {
       if (seen[rank]) continue;
       const std::string& first = graph.vertices[ranks.front()].name;
       const std::string& other = graph.vertices[rank].name;
-      return {ErrorCode::kUnreachable, at(graph.vertices[rank].line) + "there is no way from '" +
+      return {ErrorCode::kUnreachable, at_line(graph.vertices[rank].line) + "there is no way from '" +
                                            (against ? other : first) + "' to '" + (against ? first : other) +
                                            "'; add the missing link"};
     }
@@ -174,6 +166,14 @@ class TopologyReader {
 };
 
 }  // namespace
+
+std::string at_line(int line) {
+  return line > 0 ? "line " + std::to_string(line) + ": " : "";
+}
+
+Status invalid_at(int line, const std::string& message) {
+  return {ErrorCode::kInvalidArgument, at_line(line) + message};
+}
 
 size_t Graph::add(std::string name, VertexKind kind, int64_t sum_rate) {
   vertices.push_back({.name = std::move(name), .kind = kind, .sum_rate = sum_rate});

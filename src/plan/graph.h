@@ -17,6 +17,8 @@ namespace netsum::plan {
 // Of a rate: no limit.
 inline constexpr int64_t kUnlimited = INT64_MAX;
 inline constexpr int64_t kMostRate = 100'000'000'000'000;  // 100 Tbit/s
+// Of an index: there is none.
+inline constexpr size_t kNone = SIZE_MAX;
 inline constexpr size_t kMostVertices = 500'000;
 inline constexpr size_t kMostArcs = 4'000'000;
 
@@ -53,6 +55,11 @@ struct Graph {
   std::vector<size_t> ranks() const;
   bool operator==(const Graph&) const = default;
 };
+
+// "line 7: ", or "" without a line.
+std::string at_line(int line);
+// kInvalidArgument, with the line.
+Status invalid_at(int line, const std::string& message);
 
 // Errors: kInvalidArgument with the vertex or arc and, if there is one, its line ("line 7: "); kUnreachable if a rank
 // cannot reach another one; kResourceExhausted beyond the limits above.

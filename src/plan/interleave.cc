@@ -11,7 +11,6 @@
 namespace netsum::plan {
 namespace {
 
-using Wide = __int128;
 using Members = std::vector<size_t>;
 
 // Of one evaluation: the changes between sending and computing. Of a search: the changes in all its evaluations.
@@ -85,12 +84,6 @@ Wide excess_of(std::span<const PeriodicJob> jobs, const Members& members, std::s
     }
   }
   return excess;
-}
-
-// cpp_int of Boost 1.74 takes no __int128 in every standard mode.
-Integer integer(Wide value) {
-  return (Integer(static_cast<int64_t>(value >> 62)) << 62) +
-         Integer(static_cast<int64_t>(value & ((Wide(1) << 62) - 1)));
 }
 
 Members members_of(std::span<const PeriodicJob> jobs, size_t link) {
@@ -365,9 +358,8 @@ class Walk {
   Interleaving result_;
 };
 
-Status invalid(const PeriodicJob& job, const std::string& message) {
-  return {ErrorCode::kInvalidArgument, (job.line > 0 ? "line " + std::to_string(job.line) + ": " : "") +
-                                           "job '" + job.name + "' " + message};
+Status invalid_job(const PeriodicJob& job, const std::string& message) {
+  return invalid_at(job.line, "job '" + job.name + "' " + message);
 }
 
 Status check(std::span<const PeriodicJob> jobs, std::span<const int64_t> rates) {
@@ -376,12 +368,12 @@ Status check(std::span<const PeriodicJob> jobs, std::span<const int64_t> rates) 
             std::to_string(jobs.size()) + " jobs: plan at most " + std::to_string(kMostJobs) + " at once"};
   for (const PeriodicJob& job : jobs) {
     if (job.period < 1 || job.period > kMostPeriod)
-      return invalid(job, "has no period from 1 us to 1000000 s");
+      return invalid_job(job, "has no period from 1 us to 1000000 s");
     if (job.busy < 1 || job.busy > job.period)
-      return invalid(job, "is busy for a time that is not above 0 and at most its period");
+      return invalid_job(job, "is busy for a time that is not above 0 and at most its period");
     for (const size_t link : job.links) {
       if (job.rate < 1 || (job.rate != kUnlimited && job.rate > rates[link]))
-        return invalid(
+        return invalid_job(
             job, "sends faster than one of its links, or not at all: give a rate from 1 bit/s to the link's");
     }
   }

@@ -20,7 +20,7 @@ namespace {
 constexpr double kNominalBps = 10e9;
 constexpr size_t kMaxAddressBytes = 128;
 
-std::string number(const char* format, double value) {
+std::string formatted(const char* format, double value) {
   char text[48];
   std::snprintf(text, sizeof text, format, value);
   return text;
@@ -50,7 +50,7 @@ class Rates {
     if (assumptions_ == 0) return "";
     if (!any_known_) return "; no rate is known, all links are taken as equal";
     return "; " + std::to_string(assumptions_) + (assumptions_ == 1 ? " link is" : " links are") +
-           " taken as " + number("%.4g Mbit/s", assumed_ / 1e6);
+           " taken as " + formatted("%.4g Mbit/s", assumed_ / 1e6);
   }
 
  private:
@@ -160,7 +160,7 @@ Result<Topology> topology_of(const JobTopology& job, bool with_shards, std::stri
 namespace {
 
 std::string percent(double share) {
-  return number("%.3g %%", share * 100);
+  return formatted("%.3g %%", share * 100);
 }
 
 // "aggregator 10.0.0.9:5151 (and 2 below it)"
@@ -221,7 +221,7 @@ SharePlan summarise(const Topology& topology, const Plan& plan, Shares shares, c
                      describe_shares(topology, plan) + "; bottleneck: " + summary.bottleneck();
   if (plan.bottlenecks > 1) text += " (and " + std::to_string(plan.bottlenecks - 1) + " more)";
   if (plan.ring_s_per_byte > 0)
-    text += "; expected " + number("%.2f", plan.speed_up) + " times as fast as a ring";
+    text += "; expected " + formatted("%.2f", plan.speed_up) + " times as fast as a ring";
   text += rates;
   const std::string what_to_do = plan.slower_than_ring() ? advice(topology, shares) : "";
   if (!what_to_do.empty()) text += std::string("; WARNING: a ring would be faster") + what_to_do;
@@ -262,42 +262,45 @@ Result<JobPlan> plan_job(const JobTopology& job, Shares shares) {
 
 namespace {
 
-Status check_link(const LinkRate& link, const std::string& what) {
+Status check_declared_link(const LinkRate& link, const std::string& what) {
   if (Status status = check_declared_rate(link.in_bps(), (what + ", in,").c_str()); !status.ok())
     return status;
   return check_declared_rate(link.out_bps(), (what + ", out,").c_str());
 }
 
-Status check_count(size_t count, size_t most, const std::string& what) {
+Status check_declared_count(size_t count, size_t most, const std::string& what) {
   if (count <= most) return {};
   return {ErrorCode::kResourceExhausted, what + ": " + std::to_string(count) + " are declared, and at most " +
                                              std::to_string(most) + " are possible"};
 }
 
 // Without those below it.
-Status check_place(const PlaceInfo& place, const std::string& who) {
+Status check_declared_place(const PlaceInfo& place, const std::string& who) {
   const std::string what = who + ": aggregator '" + place.address() + "'";
   const double adds = place.adds_per_second();
   if (!(adds == 0 || (adds >= kMinAddsPerSecond && adds <= kMaxAddsPerSecond)))  // true for NaN
-    return {ErrorCode::kInvalidArgument, what + ": additions per second are " + number("%.6g", adds) +
+    return {ErrorCode::kInvalidArgument, what + ": additions per second are " + formatted("%.6g", adds) +
                                              "; give 1 to 1e18, or 0 for no limit"};
   if (Status status = check_declared_rate(place.stream_bps(), (what + ": the rate of sums").c_str());
       !status.ok())
     return status;
-  if (Status status = check_link(place.uplink(), what + ": the uplink"); !status.ok()) return status;
-  if (Status status = check_count(static_cast<size_t>(place.ports_size()), kMaxPorts, what + ", ports");
+  if (Status status = check_declared_link(place.uplink(), what + ": the uplink"); !status.ok()) return status;
+  if (Status status =
+          check_declared_count(static_cast<size_t>(place.ports_size()), kMaxPorts, what + ", ports");
       !status.ok())
     return status;
   for (const PlacePort& port : place.ports()) {
     if (Status status = check_text(what + ": the address of a port", port.address(), kMaxAddressBytes);
         !status.ok())
       return status;
-    if (Status status = check_link(port.link(), what + ": the link of a port"); !status.ok()) return status;
+    if (Status status = check_declared_link(port.link(), what + ": the link of a port"); !status.ok())
+      return status;
   }
-  if (Status status = check_count(place.cores(), kMaxCoresDeclared, what + ", cores"); !status.ok())
+  if (Status status = check_declared_count(place.cores(), kMaxCoresDeclared, what + ", cores"); !status.ok())
     return status;
-  if (Status status = check_count(place.ranks(), kMaxRanks, what + ", ranks"); !status.ok()) return status;
-  return check_count(place.stripes(), kMaxCoresDeclared, what + ", stripes");
+  if (Status status = check_declared_count(place.ranks(), kMaxRanks, what + ", ranks"); !status.ok())
+    return status;
+  return check_declared_count(place.stripes(), kMaxCoresDeclared, what + ", stripes");
 }
 
 }  // namespace
@@ -308,27 +311,27 @@ Status check_declared(const LinkRate& link, const std::vector<const PlaceInfo*>&
     if (Status status = check_declared_rate(bps, (who + "'s link rate").c_str()); !status.ok()) return status;
   }
   // The aggregator that was asked, and the further ones.
-  if (Status status = check_count(paths.size(), kMaxPlaces + 1, who + ", aggregators"); !status.ok())
+  if (Status status = check_declared_count(paths.size(), kMaxPlaces + 1, who + ", aggregators"); !status.ok())
     return status;
   size_t ports = 0;
   for (const PlaceInfo* path : paths) {
     size_t levels = 0;
     for (const PlaceInfo* place = path; place != nullptr;
          place = place->below().empty() ? nullptr : &place->below(0)) {
-      if (Status status = check_count(++levels, kMaxLevels, who + ", aggregators below each other");
+      if (Status status = check_declared_count(++levels, kMaxLevels, who + ", aggregators below each other");
           !status.ok())
         return status;
-      if (Status status = check_place(*place, who); !status.ok()) return status;
+      if (Status status = check_declared_place(*place, who); !status.ok()) return status;
       ports += static_cast<size_t>(place->ports_size());
     }
   }
-  return check_count(ports, kMaxPortsDeclared, who + ", ports");
+  return check_declared_count(ports, kMaxPortsDeclared, who + ", ports");
 }
 
 Status check_declared_rate(double bps, const char* what) {
   if (bps == 0 || (bps >= kMinRateBps && bps <= kMaxRateBps)) return {};  // false for NaN
   return {ErrorCode::kInvalidArgument,
-          std::string(what) + " is " + number("%.6g", bps) +
+          std::string(what) + " is " + formatted("%.6g", bps) +
               " bit/s; give a rate from 1 kbit/s to 100 Tbit/s, or none if it is not known"};
 }
 

@@ -10,7 +10,7 @@ namespace netsum::plan {
 namespace {
 
 constexpr double kTiny = 1e-9;
-constexpr double kSame = 1e-13;
+constexpr double kSameRatio = 1e-13;
 constexpr double kPerturbation = 1e-7;
 constexpr size_t kInvertAfter = 200;  // pivots
 
@@ -105,8 +105,8 @@ void PackingProgram::pivot(const std::vector<double>& direction, size_t entering
     if (direction[i] <= kTiny) continue;
     const double ratio = std::max(0.0, values_[i]) / direction[i];
     // Of equal ratios, the largest pivot keeps the inverse accurate.
-    if (leaving == kNone || ratio < step - kSame ||
-        (ratio <= step + kSame && direction[i] > direction[leaving])) {
+    if (leaving == kNone || ratio < step - kSameRatio ||
+        (ratio <= step + kSameRatio && direction[i] > direction[leaving])) {
       step = leaving == kNone ? ratio : std::min(step, ratio);
       leaving = i;
     }

@@ -11,9 +11,8 @@
 namespace netsum::plan {
 namespace {
 
-constexpr size_t kNone = ClusterSwitch::kNone;
 // Additions of all tables of one pass; about 2 s. Beyond, the bound takes every switch that may sum as summing.
-constexpr double kMostWork = 1e9;
+constexpr double kMostAdditions = 1e9;
 // Of a search, in units of such additions.
 constexpr double kSearchWork = 3e8;
 constexpr double kPassWork = 1000;  // of a pass besides its additions
@@ -55,7 +54,7 @@ class Placer {
 
   std::optional<Placement> run() {
     if (racks_.empty()) return {};
-    const bool counted = times_.work(all_, job_.ranks, aggregators_) <= kMostWork;
+    const bool counted = times_.work(all_, job_.ranks, aggregators_) <= kMostAdditions;
     const size_t aggregators = counted ? aggregators_ : PlacementTimes::kAll;
     even_splits();
     near_data();

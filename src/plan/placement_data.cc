@@ -7,7 +7,6 @@
 namespace netsum::plan {
 namespace {
 
-constexpr size_t kNone = ClusterSwitch::kNone;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 4;
 
 // [switch]: the slowest uplink on the way from `from`; kUnlimited for itself.
@@ -152,7 +151,7 @@ Result<DataMoves> DataMoves::make(const Cluster& cluster, const std::vector<Data
   const int64_t most = kNever / static_cast<int64_t>(std::max<size_t>(1, shards.size()));
   std::vector<std::vector<int64_t>> rates(cluster.switches.size());  // [replica's switch]
   for (const DataShard& shard : shards) {
-    const std::string at = shard.line > 0 ? "line " + std::to_string(shard.line) + ": " : "";
+    const std::string at = at_line(shard.line);
     if (shard.replicas.empty()) {
       return Status(
           ErrorCode::kInvalidArgument,

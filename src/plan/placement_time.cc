@@ -7,15 +7,14 @@
 namespace netsum::plan {
 namespace {
 
-// Rates are at most 2^47, there are less than 2^18 hosts and as many switches: all products below are less than 2^127.
-using Wide = __int128;
+// Rates are at most 2^47, there are less than 2^18 hosts and as many switches: all products in Wide are less than 2^127.
 
 // a - b T, as a function of the time T.
-struct Line {
+struct WideLine {
   Wide a = 0;
   Wide b = 0;
 
-  Line operator+(const Line& other) const { return {a + other.a, b + other.b}; }
+  WideLine operator+(const WideLine& other) const { return {a + other.a, b + other.b}; }
 };
 
 // p / q, q > 0.
@@ -24,18 +23,12 @@ struct Time {
   Wide q = 1;
 };
 
-Line leaving(int64_t rate) {
+WideLine leaving(int64_t rate) {
   return {2, rate};
 }
 
-Wide value(const Line& line, const Time& time) {
+Wide value(const WideLine& line, const Time& time) {
   return line.a * time.q - line.b * time.p;
-}
-
-Integer integer(Wide value) {
-  // cpp_int of Boost 1.74 takes no __int128 in every standard mode.
-  return (Integer(static_cast<int64_t>(value >> 62)) << 62) +
-         Integer(static_cast<int64_t>(value & ((Wide{1} << 62) - 1)));
 }
 
 Fraction fraction(const Time& time) {
@@ -106,14 +99,14 @@ class Pass {
       if (!fill(i)) return false;
       const Table& table = tables_[i];
       if (!tops_[i] || table.last < ranks_ || table.first > ranks_) continue;
-      for (size_t j = 0; j <= table.sums && top_ == ClusterSwitch::kNone; ++j) {
+      for (size_t j = 0; j <= table.sums && top_ == kNone; ++j) {
         if (!table.least[table.index(ranks_, j)].possible()) continue;
         // Other switches must then be able to hold none.
         top_ = i;
         used_ = j;
       }
     }
-    return top_ != ClusterSwitch::kNone;
+    return top_ != kNone;
   }
 
   TimedCounts placement() const {
@@ -125,7 +118,7 @@ class Pass {
   }
 
  private:
-  Least at(const Line& line) const { return {value(line, time_), shorter_ ? line.b : 0}; }
+  Least at(const WideLine& line) const { return {value(line, time_), shorter_ ? line.b : 0}; }
 
   // A link that carries a part of the gradient of all others takes at least 1 / rate.
   bool fast_enough(int64_t rate) const {
@@ -141,7 +134,7 @@ class Pass {
   Table own_hosts(size_t at_switch) const {
     const size_t most = std::min(counts_.most[at_switch], ranks_);
     Table table(counts_.least[at_switch], std::max(most, counts_.least[at_switch]), 0);
-    Line all;
+    WideLine all;
     for (size_t n = 0; n <= most; ++n) {
       if (n > 0) {
         const int64_t rate = rates_[at_switch][n - 1];
@@ -270,7 +263,7 @@ class Pass {
   std::vector<std::vector<std::vector<Choice>>>
       choices_;                            // [switch][child][entry of the table joined so far]
   std::vector<std::vector<bool>> summed_;  // [switch][entry]
-  size_t top_ = ClusterSwitch::kNone, used_ = 0;
+  size_t top_ = kNone, used_ = 0;
 };
 
 }  // namespace
@@ -331,7 +324,7 @@ Fraction PlacementTimes::of(const std::vector<size_t>& counts, const std::vector
   const auto demand = [&](Wide p, Wide q) {
     if (p * time.q > time.p * q) time = {p, q};
   };
-  std::vector<Line> hosts(below.size());
+  std::vector<WideLine> hosts(below.size());
   for (size_t i = 0; i < below.size(); ++i) {
     if (counts[i] > 0) demand(1, rates_[i][counts[i] - 1]);
     if (below[i] > 0 && below[i] < ranks) demand(1, cluster_.switches[i].up);
@@ -341,16 +334,16 @@ Fraction PlacementTimes::of(const std::vector<size_t>& counts, const std::vector
   for (bool again = true; again;) {
     const Time now = time;
     again = false;
-    std::vector<Line> parts = hosts;
+    std::vector<WideLine> parts = hosts;
     for (size_t i = below.size(); i-- > 0;) {
       if (below[i] == 0) continue;
       const bool out = below[i] < ranks;
-      const Line closed = out ? leaving(cluster_.switches[i].up) : Line{};
-      Line f = parts[i];
+      const WideLine closed = out ? leaving(cluster_.switches[i].up) : WideLine{};
+      WideLine f = parts[i];
       if (sums[i]) {
         f = closed;
       } else {
-        const Line joined = parts[i] + closed;
+        const WideLine joined = parts[i] + closed;
         if (value(joined, now) > 2 * now.q) {
           demand(joined.a - 2, joined.b);
           again = true;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kBitsPerByte = 8;
 // Times with a smaller relative difference count as equal.
-constexpr double kSame = 1e-9;
+constexpr double kSameTime = 1e-9;
 // All periods up to this one are tried.
 constexpr int64_t kShortPeriods = 256;
 
@@ -114,7 +114,7 @@ class Builder {
   int below_limits(int parent, const std::string& name, const SumLimits& limits) {
     const double rate = stream_rate(limits, ranks_, topology_.element_bits);
     if (!std::isfinite(rate)) return parent;
-    const int node = add_node(parent, Preference::kNone);
+    const int node = add_node(parent, Preference::kInnerNode);
     program_.tree.constrain(node, {name + ", sums", 0, 1, rate});
     return node;
   }
@@ -138,7 +138,7 @@ class Builder {
     if (racks_[i] >= 0) return;
     const Rack& rack = topology_.racks[i];
     if (rack.parent != kNoRack) add_rack(static_cast<size_t>(rack.parent), members);
-    racks_[i] = add_node(node_of_rack(rack.parent), Preference::kNone);
+    racks_[i] = add_node(node_of_rack(rack.parent), Preference::kInnerNode);
     const double slope = ranks_ - 2 * members[i];
     add_link(racks_[i], "uplink of " + rack.name, rack.uplink, members[i], slope, slope);
     if (members[i] > 0 && members[i] < ranks_) meet_ring(rack.uplink);
@@ -171,7 +171,7 @@ class Builder {
   void add_hierarchy(size_t i) {
     const Place& top = topology_.places[i];
     const std::vector<size_t> group_of = Hierarchy(top).groups();
-    const int host = add_node(ShareTree::kRoot, Preference::kNone);
+    const int host = add_node(ShareTree::kRoot, Preference::kInnerNode);
     const Preference preference =
         top.kind == PlaceKind::kSwitch ? Preference::kSwitch : Preference::kSpareHost;
     const std::vector<PortCore> stripes = stripes_of(top);
@@ -244,7 +244,7 @@ class Builder {
 };
 
 // The best weights with one period.
-struct Candidate {
+struct BestPeriod {
   int64_t period = 0;
   double time = 0;
   ShareTree::Use use = ShareTree::kAll;
@@ -264,21 +264,21 @@ std::vector<int64_t> periods_for(size_t shards) {
 // Chooses the period with the smallest time. Among equal ones, it excludes those that use shards (or, next, spare hosts)
 // more than the longest of them does, and takes the shortest of the rest.
 // Error: kInvalidArgument, if the rates are so different that doubles cannot tell the times apart.
-Result<Candidate> best_period(const ShareTree& tree, size_t shards, double optimum) {
-  Candidate best{.time = tree.ample_time()};
-  const auto measure_use = [&] { return tree.smallest_use(best.time * (1 + kSame), best.period); };
+Result<BestPeriod> best_period(const ShareTree& tree, size_t shards, double optimum) {
+  BestPeriod best{.time = tree.ample_time()};
+  const auto measure_use = [&] { return tree.smallest_use(best.time * (1 + kSameTime), best.period); };
   bool measured = false;
   for (const int64_t period : periods_for(shards)) {
-    if (!tree.feasible(best.time * (1 + kSame), period, ShareTree::kAll)) continue;
-    if (tree.feasible(best.time * (1 - kSame), period, ShareTree::kAll)) {
-      best.time = tree.smallest_time(optimum, best.time * (1 - kSame), period);
+    if (!tree.feasible(best.time * (1 + kSameTime), period, ShareTree::kAll)) continue;
+    if (tree.feasible(best.time * (1 - kSameTime), period, ShareTree::kAll)) {
+      best.time = tree.smallest_time(optimum, best.time * (1 - kSameTime), period);
       measured = false;
     } else {
       if (!measured) best.use = measure_use();
       measured = true;
       ShareTree::Use use = best.use;
       for (double& part : use) part = std::min(1.0, part * (1 + 1e-6));
-      if (!tree.feasible(best.time * (1 + kSame), period, use)) continue;
+      if (!tree.feasible(best.time * (1 + kSameTime), period, use)) continue;
     }
     best.period = period;
   }
@@ -355,9 +355,9 @@ Result<Plan> make_plan(const Topology& topology) {
   const double optimum = tree.smallest_time(0, tree.ample_time(), ShareTree::kRealNumbers);
   const auto shards = static_cast<size_t>(std::count_if(topology.ranks.begin(), topology.ranks.end(),
                                                         [](const Rank& rank) { return rank.shard; }));
-  const Result<Candidate> best = best_period(tree, shards, optimum * (1 - kSame));
+  const Result<BestPeriod> best = best_period(tree, shards, optimum * (1 - kSameTime));
   if (!best.ok()) return best.status();
-  const std::vector<int64_t> shares = tree.solve(best->time * (1 + kSame), best->period, best->use);
+  const std::vector<int64_t> shares = tree.solve(best->time * (1 + kSameTime), best->period, best->use);
   const int64_t factor = factor_for_cores(program, shares, best->period);
   for (size_t node = 0; node < tree.size(); ++node) {
     const std::vector<size_t>& stripes = program.of_leaf[node];

@@ -78,7 +78,7 @@ class Reader {
   std::string take_ranks(const std::vector<std::string>& words) {
     if (plan_.ranks != 0) return "'ranks' is given twice";
     if (words.size() == 2 && read_number(words[1], &plan_.ranks) && plan_.ranks >= 1 &&
-        plan_.ranks <= kMaxRanks)
+        static_cast<size_t>(plan_.ranks) <= kMaxRanks)
       return "";
     return "'ranks' is a number from 1 to " + std::to_string(kMaxRanks);
   }

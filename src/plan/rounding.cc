@@ -10,8 +10,8 @@
 namespace netsum::plan {
 namespace {
 
-constexpr double kSame = 1e-12;
-constexpr double kGoodEnough = 1.0029;  // times the time of fractional weights: not improved further
+constexpr double kRoundingError = 1e-12;
+constexpr double kNearFractional = 1.0029;  // times the time of fractional weights: not improved further
 constexpr size_t kMostFilledPeriods = 24;
 constexpr double kSteep = 2;  // how much dearer, as a logarithm, a row is with one chunk more
 
@@ -29,7 +29,7 @@ class Rounder {
   std::vector<Tree> best(uint32_t most_period) {
     for (uint32_t period = 1; period <= most_period; ++period) consider(largest_remainder(period));
     for (const uint32_t period : roomy_periods(most_period)) {
-      if (best_time_ <= optimum_ * kGoodEnough) break;
+      if (best_time_ <= optimum_ * kNearFractional) break;
       consider(filled(period));
     }
     uint32_t common = 0;
@@ -56,7 +56,7 @@ class Rounder {
 
   void consider(const std::vector<uint32_t>& weights) {
     const double time = time_of(weights);
-    if (time >= best_time_ * (1 - kSame)) return;
+    if (time >= best_time_ * (1 - kRoundingError)) return;
     best_time_ = time;
     best_ = weights;
   }
@@ -66,7 +66,8 @@ class Rounder {
     std::vector<uint32_t> weights;
     *left = period;
     for (size_t i = 0; i < parts_.size(); ++i) {
-      const double exact = parts_[i] * period, whole = std::min<double>(std::floor(exact + kSame), *left);
+      const double exact = parts_[i] * period,
+                   whole = std::min<double>(std::floor(exact + kRoundingError), *left);
       weights.push_back(static_cast<uint32_t>(whole));
       *left -= weights.back();
       rests->emplace_back(whole - exact, i);
@@ -85,7 +86,8 @@ class Rounder {
 
   // How many chunks a row carries if it loses no more than is accepted.
   double most_chunks(size_t row, uint32_t period) const {
-    return std::floor(optimum_ * kGoodEnough * static_cast<double>(rows_.limit[row]) * period + kSame);
+    return std::floor(optimum_ * kNearFractional * static_cast<double>(rows_.limit[row]) * period +
+                      kRoundingError);
   }
 
   // The periods in which whole numbers leave the rows most room, best first.

@@ -26,7 +26,7 @@ using Times = std::vector<uint32_t>;
 uint64_t input(size_t rank, size_t chunk) {
   return uint64_t{rank} << 32 | chunk;
 }
-std::string name_of(uint64_t input) {
+std::string name_of_input(uint64_t input) {
   return "chunk " + std::to_string(input & 0xFFFF'FFFF) + " of rank " + std::to_string(input >> 32);
 }
 
@@ -310,7 +310,7 @@ class Run {
     both.reserve(a->size() + b->size());
     std::merge(a->begin(), a->end(), b->begin(), b->end(), std::back_inserter(both));
     const auto twice = std::adjacent_find(both.begin(), both.end());
-    if (twice != both.end()) fail(block, "adds " + name_of(*twice) + " a second time");
+    if (twice != both.end()) fail(block, "adds " + name_of_input(*twice) + " a second time");
     return std::make_shared<const std::vector<uint64_t>>(std::move(both));
   }
 
@@ -363,9 +363,10 @@ class Run {
                             std::back_inserter(missing));
         std::set_difference(has.begin(), has.end(), expected.begin(), expected.end(),
                             std::back_inserter(surplus));
-        return invalid(
-            "rank " + std::to_string(rank) + " ends with a wrong output chunk " + std::to_string(chunk) +
-            ": " + (missing.empty() ? "it has " + name_of(surplus[0]) : "it lacks " + name_of(missing[0])));
+        return invalid("rank " + std::to_string(rank) + " ends with a wrong output chunk " +
+                       std::to_string(chunk) + ": " +
+                       (missing.empty() ? "it has " + name_of_input(surplus[0])
+                                        : "it lacks " + name_of_input(missing[0])));
       }
     }
     return {};

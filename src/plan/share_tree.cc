@@ -50,7 +50,7 @@ bool ShareTree::feasible(double time, int64_t period, const Use& use) const {
   for (size_t n = nodes_.size(); n-- > 0;) {
     const Node& node = nodes_[n];
     Range& range = below_[n];
-    if (node.preference != Preference::kNone) range.most = period;
+    if (node.preference != Preference::kInnerNode) range.most = period;
     if (node.upper.any) {
       const double most = (time * node.upper.rate - node.upper.fixed) * scale;
       if (most < 0) return false;  // the fixed load alone takes longer

@@ -27,7 +27,7 @@ namespace netsum::plan {
 
 // The order in which leaves are preferred among solutions with equal times. The share of a switch loads no further link,
 // that of a shard loads a rank's link and CPU.
-enum class Preference : uint8_t { kSwitch, kSpareHost, kShard, kNone };
+enum class Preference : uint8_t { kSwitch, kSpareHost, kShard, kInnerNode };
 
 class ShareTree {
  public:
@@ -45,7 +45,7 @@ class ShareTree {
   static constexpr int kRoot = 0;
 
   ShareTree();
-  // Adds a node below `parent`, and returns its number. An inner node has no preference (kNone).
+  // Adds a node below `parent`, and returns its number. An inner node has no preference (kInnerNode).
   int add(int parent, Preference preference);
   // All constraints of a node must have the same ratio of fixed load to slope. Add another node for one that has not.
   void constrain(int node, Constraint constraint);
@@ -77,7 +77,7 @@ class ShareTree {
   };
   struct Node {
     int parent = -1;
-    Preference preference = Preference::kNone;
+    Preference preference = Preference::kInnerNode;
     Bound upper;
     Bound lower;  // from a negative slope: (fixed - time * rate) * period
   };

@@ -74,7 +74,7 @@ Status plan_by_weaving(const Graph& graph, const Fold& tree, TreePlan* plan) {
   }
   // What the trees can do: limited aggregators are not used.
   Fold used = tree;
-  for (FoldNode& node : used.nodes) node.sums = node.aggregator != FoldNode::kNone;
+  for (FoldNode& node : used.nodes) node.sums = node.aggregator != kNone;
   const Fraction target = all_reduce_time(used);
   plan->trees = weave(graph, used, target.to_double(), kMostTreePeriod);
   plan->bound = Bound{all_reduce_time(tree), "the closed form for trees of switches", tree.exact};

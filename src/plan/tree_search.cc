@@ -9,8 +9,6 @@
 namespace netsum::plan {
 namespace {
 
-constexpr size_t kNone = Rows::kNone;
-
 bool is_rank(const Graph& graph, size_t vertex) {
   return graph.vertices[vertex].kind == VertexKind::kRank;
 }

@@ -21,8 +21,6 @@ inline constexpr size_t kMostSearchedAggregators =
 // What shares one limit in the master program: an arc, or the sums of an aggregator. For two-way trees in a symmetric
 // graph also an arc with its reverse, because results take the ways of the contributions backwards.
 struct Rows {
-  static constexpr size_t kNone = SIZE_MAX;
-
   Rows(const Graph& graph, bool two_way);
 
   bool symmetric = false;         // of two-way trees

@@ -9,9 +9,8 @@
 namespace netsum::plan {
 namespace {
 
-constexpr size_t kNone = FoldNode::kNone;
-constexpr double kSame = 1e-9;
-constexpr double kGoodEnough = 1.003;
+constexpr double kTolerance = 1e-9;
+constexpr double kNearBound = 1.003;
 
 // In each tree, what lies below a node of the fold has some parts, which are joined elsewhere, and some edges that leave
 // it. Its balance is 2 parts - edges. Joining parts does not change their sum, so the balances of the nodes below a
@@ -47,7 +46,7 @@ class Balances {
 
  private:
   double rate(size_t node) const { return fold_.nodes[node].up.convert_to<double>(); }
-  bool many_parts(size_t node) const { return mean_[node] > 1 + kSame; }
+  bool many_parts(size_t node) const { return mean_[node] > 1 + kTolerance; }
   bool sums(size_t node) const { return fold_.nodes[node].aggregator != kNone; }
 
   void limit(size_t i, double time) {
@@ -72,7 +71,7 @@ class Balances {
       least += least_[child];
       most += most_[child];
     }
-    double part = sums(i) || most - least < kSame ? 1 : (mean_[i] - least) / (most - least);
+    double part = sums(i) || most - least < kTolerance ? 1 : (mean_[i] - least) / (most - least);
     part = std::clamp(part, 0.0, 1.0);
     for (const size_t child : children) mean_[child] = least_[child] + part * (most_[child] - least_[child]);
   }
@@ -85,7 +84,7 @@ class Balances {
     for (const size_t child : children) {
       const double exact = mean_[child] * static_cast<double>(trees);
       // An aggregator joins what there is: its nodes need not add up to anything.
-      const auto whole = static_cast<int64_t>(std::floor(exact + (sums(i) ? 0.5 : kSame)));
+      const auto whole = static_cast<int64_t>(std::floor(exact + (sums(i) ? 0.5 : kTolerance)));
       (*total)[child] = whole;
       left -= whole;
       const bool costs = many_parts(child);
@@ -305,11 +304,11 @@ std::vector<Tree> weave(const Graph& graph, const Fold& fold, double time, uint3
   double best_time = INFINITY;
   for (uint32_t trees = 1; trees <= most_trees; ++trees) {
     const double expected = balances.time_of(balances.totals(trees), trees);
-    if (expected < best_time * (1 - kSame)) {
+    if (expected < best_time * (1 - kTolerance)) {
       best = trees;
       best_time = expected;
     }
-    if (best_time <= time * kGoodEnough) break;
+    if (best_time <= time * kNearBound) break;
   }
   return Weaver(graph, fold).weave(balances.totals(best), best);
 }
