@@ -40,10 +40,6 @@ std::string_view compression_path_name(CompressionPath path) {
 namespace compress {
 namespace {
 
-Status invalid(std::string why) {
-  return {ErrorCode::kInvalidArgument, std::move(why)};
-}
-
 // The sums of 2^15 - 1 levels on either side of zero, of as many ranks, have 32 bits.
 constexpr int kMostRanks = 1 << 16;
 

@@ -24,9 +24,9 @@ class Residual : public Memory {
       : decay_(static_cast<float>(options.decay)), residual_(count, 0.0f), copy_(count, 0.0f) {}
 
   const float* compensate(const float* gradient, int /*ranks*/) override {
-    constexpr size_t kPiece = 4096;  // which stays in the cache after it was copied
-    for (size_t begin = 0; begin < residual_.size(); begin += kPiece) {
-      const size_t n = std::min(kPiece, residual_.size() - begin);
+    constexpr size_t kCopiedPiece = 4096;  // which stays in the cache after it was copied
+    for (size_t begin = 0; begin < residual_.size(); begin += kCopiedPiece) {
+      const size_t n = std::min(kCopiedPiece, residual_.size() - begin);
       float* const piece = residual_.data() + begin;
       std::copy_n(piece, n, copy_.data() + begin);
       kernels::accumulate(decay_, gradient + begin, n, piece);
@@ -138,15 +138,15 @@ constexpr Option kClipNorm = {
     .allows = [](const CompressionOptions& o) { return o.clip_norm >= 0 && std::isfinite(o.clip_norm); }};
 
 template <class T>
-std::unique_ptr<Memory> make(const CompressionOptions& options, size_t count) {
+std::unique_ptr<Memory> make_memory(const CompressionOptions& options, size_t count) {
   return std::make_unique<T>(options, count);
 }
 
 constexpr std::array<MemoryForm, 4> kMemories = {
-    {{.name = "none", .make = make<NoMemory>},
-     {.name = "residual", .make = make<Residual>, .options = {&kDecay}},
-     {.name = "dgc", .make = make<Dgc>, .options = {&kMomentum, &kClipNorm}},
-     {.name = "momentum", .make = make<Momentum>, .options = {&kMomentum}}}};
+    {{.name = "none", .make = make_memory<NoMemory>},
+     {.name = "residual", .make = make_memory<Residual>, .options = {&kDecay}},
+     {.name = "dgc", .make = make_memory<Dgc>, .options = {&kMomentum, &kClipNorm}},
+     {.name = "momentum", .make = make_memory<Momentum>, .options = {&kMomentum}}}};
 
 }  // namespace
 

@@ -14,6 +14,9 @@
 
 namespace netsum::compress {
 
+// Elements that a method takes at a time, so that it computes with memory on the stack.
+inline constexpr size_t kPiece = 1024;
+
 using CompressorPtr = std::shared_ptr<const Compressor>;
 
 struct Method {

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "netsum/compression.h"
 
@@ -19,6 +20,10 @@ struct Option {
 // The value of a field, as text; numbers with as many digits as tell them apart.
 std::string value_of(const CompressionField& field, const CompressionOptions& options);
 std::string value_of(std::string_view name, const CompressionOptions& options);
+
+inline Status invalid(std::string why) {
+  return {ErrorCode::kInvalidArgument, std::move(why)};
+}
 
 // kInvalidArgument with the name, the value and the range.
 Status check_range(const Option& option, const CompressionOptions& options);

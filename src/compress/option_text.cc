@@ -5,6 +5,8 @@
 #include <string>
 #include <type_traits>
 
+#include "src/compress/option.h"
+
 namespace netsum::compress {
 namespace {
 
@@ -21,10 +23,6 @@ bool read(std::string_view text, T* value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
     return error == std::errc() && end == text.data() + text.size();
   }
-}
-
-Status invalid(const std::string& message) {
-  return {ErrorCode::kInvalidArgument, message};
 }
 
 }  // namespace

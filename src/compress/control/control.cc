@@ -19,7 +19,7 @@ namespace netsum {
 namespace compress {
 namespace {
 
-constexpr size_t kMostLevels = 16, kMostBuckets = 4096;
+constexpr size_t kMostLevels = 16, kMostControlledBuckets = 4096;
 constexpr uint64_t kMostElements = uint64_t{1} << 32;
 // A step that is longer by this part counts as equal.
 constexpr int64_t kSlackPercent = 2;
@@ -36,7 +36,7 @@ constexpr int64_t kChangePercent = 150, kChangePpm = 10'000;
 constexpr uint64_t kCalibrationPeriod = 16, kLeastProbePeriod = 4, kMostProbePeriod = 16;
 constexpr int64_t kProbePercent = 3;
 
-Status invalid(std::string why) {
+Status invalid_control(std::string why) {
   return {ErrorCode::kInvalidArgument, std::move(why)};
 }
 
@@ -52,16 +52,17 @@ class Control : public CompressionControl {
       : options_(std::move(options)), estimates_(options_.levels) {}
 
   Status set_buckets(std::span<const ControlledBucket> buckets) override {
-    if (buckets.size() > kMostBuckets)
-      return invalid("there are " + std::to_string(buckets.size()) + " buckets; at most " +
-                     std::to_string(kMostBuckets) + " can be controlled: make them larger");
+    if (buckets.size() > kMostControlledBuckets)
+      return invalid_control("there are " + std::to_string(buckets.size()) + " buckets; at most " +
+                             std::to_string(kMostControlledBuckets) + " can be controlled: make them larger");
     uint64_t elements = 0, bytes = 0;
     for (const ControlledBucket& bucket : buckets) {
       elements += std::min(bucket.elements, kMostElements + 1);
       bytes += std::min(bucket.other_bytes, 4 * kMostElements + 1);
     }
     if (elements > kMostElements || bytes > 4 * kMostElements)
-      return invalid("the buckets have more than 2^32 elements together, or more than 2^34 other bytes");
+      return invalid_control(
+          "the buckets have more than 2^32 elements together, or more than 2^34 other bytes");
     estimates_.set_buckets(buckets);
     guards_.assign(buckets.size(), {});
     levels_.assign(buckets.size(), 0);
@@ -73,8 +74,8 @@ class Control : public CompressionControl {
   Status begin_step(std::span<const int32_t> agreed) override {
     change_.clear();
     if (!agreed.empty() && agreed.size() < agreed_values())
-      return invalid("the ranks have agreed on " + std::to_string(agreed.size()) + " numbers, and " +
-                     std::to_string(agreed_values()) + " describe the buckets");
+      return invalid_control("the ranks have agreed on " + std::to_string(agreed.size()) + " numbers, and " +
+                             std::to_string(agreed_values()) + " describe the buckets");
     agreed_.assign(agreed.begin(), agreed.begin() + (agreed.empty() ? 0 : agreed_values()));
     if (!agreed_.empty()) {
       const HeadNumbers head = head_of(agreed_);
@@ -100,11 +101,11 @@ class Control : public CompressionControl {
 
   Status measurement(const StepRecord& record, std::span<int32_t> mine) const override {
     if (record.buckets.size() != levels_.size())
-      return invalid("the record has " + std::to_string(record.buckets.size()) + " buckets instead of " +
-                     std::to_string(levels_.size()));
+      return invalid_control("the record has " + std::to_string(record.buckets.size()) +
+                             " buckets instead of " + std::to_string(levels_.size()));
     if (mine.size() < agreed_values())
-      return invalid("there is room for " + std::to_string(mine.size()) + " numbers instead of " +
-                     std::to_string(agreed_values()));
+      return invalid_control("there is room for " + std::to_string(mine.size()) + " numbers instead of " +
+                             std::to_string(agreed_values()));
     to_numbers(record, mine);
     mine[0] = digest_of(state());
     mine[1] = -mine[0];
@@ -133,15 +134,16 @@ class Control : public CompressionControl {
   Status restore(std::span<const int64_t> state) override {
     if (state.size() != this->state().size() || state[0] != static_cast<int64_t>(options_.levels.size()) ||
         state[1] != static_cast<int64_t>(levels_.size()))
-      return invalid("the state is not one of a controller of " + std::to_string(options_.levels.size()) +
-                     " levels and " + std::to_string(levels_.size()) + " buckets");
+      return invalid_control("the state is not one of a controller of " +
+                             std::to_string(options_.levels.size()) + " levels and " +
+                             std::to_string(levels_.size()) + " buckets");
     const size_t tail = levels_.size() * (past_.size() + 1) + past_.size();
     for (size_t i = state.size() - tail, column = 0; i < state.size(); ++i, ++column) {
       const size_t of_block = column < levels_.size() ? 0 : (column - levels_.size()) % (levels_.size() + 1);
       const bool is_level = column < levels_.size() || of_block < levels_.size();
       if (is_level && (state[i] < 0 || state[i] >= state[0]))
-        return invalid("the state has a level " + std::to_string(state[i]) + ", and there are " +
-                       std::to_string(options_.levels.size()));
+        return invalid_control("the state has a level " + std::to_string(state[i]) + ", and there are " +
+                               std::to_string(options_.levels.size()));
     }
     const int64_t* from = state.data() + 2;
     for (uint64_t* number : {&step_, &changes_, &last_change_, &hold_})
@@ -300,20 +302,21 @@ class Control : public CompressionControl {
 
 Status check(const CompressionControlOptions& options) {
   if (options.levels.empty() || options.levels.size() > kMostLevels)
-    return invalid("there are " + std::to_string(options.levels.size()) + " levels; there must be 1 to " +
-                   std::to_string(kMostLevels));
+    return invalid_control("there are " + std::to_string(options.levels.size()) +
+                           " levels; there must be 1 to " + std::to_string(kMostLevels));
   for (const ControlledLevel& level : options.levels) {
     const auto in_range = [](double value) { return value >= 0 && value <= 1e5; };
     if (!in_range(level.bytes_per_element) || !in_range(level.encode_ns_per_element) ||
         !in_range(level.decode_ns_per_element))
-      return invalid("the expected costs of the level '" + level.name +
-                     "' must be between 0 and 1e5 an element");
+      return invalid_control("the expected costs of the level '" + level.name +
+                             "' must be between 0 and 1e5 an element");
   }
   if (!(options.payoff > 0 && options.payoff < 1))
-    return invalid("payoff is " + std::to_string(options.payoff) + "; it must be above 0 and below 1");
+    return invalid_control("payoff is " + std::to_string(options.payoff) +
+                           "; it must be above 0 and below 1");
   if (!(options.residual_cap > 0 && options.residual_cap <= 1e9))
-    return invalid("residual_cap is " + std::to_string(options.residual_cap) +
-                   "; it must be above 0 and at most 1e9");
+    return invalid_control("residual_cap is " + std::to_string(options.residual_cap) +
+                           "; it must be above 0 and at most 1e9");
   return {};
 }
 

@@ -10,7 +10,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kHead = "netsum_compression_trace";
 constexpr int kVersion = 1;
 
-std::string text_of(const Json& json) {
+std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -23,7 +23,7 @@ std::string trace_head(const CompressionControlOptions& options) {
                       {"bytes_per_element", level.bytes_per_element},
                       {"encode_ns_per_element", level.encode_ns_per_element},
                       {"decode_ns_per_element", level.decode_ns_per_element}});
-  return text_of({{kHead, kVersion},
+  return line_of({{kHead, kVersion},
                   {"levels", levels},
                   {"warmup_steps", options.warmup_steps},
                   {"payoff", options.payoff},
@@ -37,7 +37,7 @@ std::string trace_buckets(std::span<const ControlledBucket> buckets, std::span<c
     elements.push_back(bucket.elements);
     other_bytes.push_back(bucket.other_bytes);
   }
-  return text_of({{"elements", elements},
+  return line_of({{"elements", elements},
                   {"other_bytes", other_bytes},
                   {"state", std::vector<int64_t>(state.begin(), state.end())}});
 }
@@ -49,7 +49,7 @@ std::string trace_step(uint64_t step, std::span<const int32_t> agreed, const Lev
                {"levels", levels},
                {"agreement_values", agreement_values}};
   if (!change.empty()) line["change"] = change;
-  return text_of(line);
+  return line_of(line);
 }
 
 }  // namespace netsum::compress

@@ -14,13 +14,13 @@ namespace netsum::compress {
 namespace {
 
 // Of the magnitudes of a chunk that are sent: the mean of those up to their mean, and that of the others.
-struct Levels {
+struct ChunkLevels {
   float small = 0;
   float large = 0;
 };
 constexpr uint32_t kNegative = 1, kLarge = 2, kCodeBits = 2;
 
-float decoded(uint32_t code, const Levels& levels) {
+float decoded(uint32_t code, const ChunkLevels& levels) {
   const float magnitude = (code & kLarge) != 0 ? levels.large : levels.small;
   return (code & kNegative) != 0 ? -magnitude : magnitude;
 }
@@ -47,9 +47,9 @@ class ChunkTopK : public Compressor {
     auto* const begin = static_cast<std::byte*>(payload);
     std::byte* levels_to = begin;
     BitWriter bits(begin + stream_at(n));
-    for (size_t at = 0; at < n; at += chunk_, levels_to += sizeof(Levels)) {
+    for (size_t at = 0; at < n; at += chunk_, levels_to += sizeof(ChunkLevels)) {
       const auto chunk = values.subspan(at, std::min(chunk_, n - at));
-      const Levels levels = put_chunk(chunk, bits, residual == nullptr ? nullptr : residual + at);
+      const ChunkLevels levels = put_chunk(chunk, bits, residual == nullptr ? nullptr : residual + at);
       std::memcpy(levels_to, &levels, sizeof levels);
     }
     std::fill(bits.finish(), begin + stream_at(n) + stream_bytes(n), std::byte{0});
@@ -61,9 +61,9 @@ class ChunkTopK : public Compressor {
     const auto* const begin = static_cast<const std::byte*>(payload);
     const std::byte* levels_at = begin;
     BitReader bits(begin + stream_at(out.size()));
-    for (size_t at = 0; at < out.size(); at += chunk_, levels_at += sizeof(Levels)) {
+    for (size_t at = 0; at < out.size(); at += chunk_, levels_at += sizeof(ChunkLevels)) {
       const auto chunk = out.subspan(at, std::min(chunk_, out.size() - at));
-      Levels levels;
+      ChunkLevels levels;
       std::memcpy(&levels, levels_at, sizeof levels);
       levels.small /= static_cast<float>(contributions);
       levels.large /= static_cast<float>(contributions);
@@ -75,7 +75,7 @@ class ChunkTopK : public Compressor {
   }
 
  private:
-  size_t stream_at(size_t count) const { return (count + chunk_ - 1) / chunk_ * sizeof(Levels); }
+  size_t stream_at(size_t count) const { return (count + chunk_ - 1) / chunk_ * sizeof(ChunkLevels); }
   IndexCode code_of(size_t length) const { return {length, elements_to_send(length, k_, ratio_)}; }
   size_t bits_of_chunk(size_t length) const {
     const IndexCode code = code_of(length);
@@ -86,7 +86,7 @@ class ChunkTopK : public Compressor {
   }
 
   // Of equal magnitudes, the first ones are sent.
-  Levels put_chunk(std::span<const float> values, BitWriter& bits, float* residual) const {
+  ChunkLevels put_chunk(std::span<const float> values, BitWriter& bits, float* residual) const {
     const IndexCode code = code_of(values.size());
     Largest largest(values, code.chosen);
     std::array<uint16_t, kMostBlock> chosen;
@@ -96,8 +96,8 @@ class ChunkTopK : public Compressor {
     return put_chosen(values, {chosen.data(), count}, code, bits, residual);
   }
 
-  static Levels put_chosen(std::span<const float> values, std::span<const uint16_t> chosen,
-                           const IndexCode& code, BitWriter& bits, float* residual) {
+  static ChunkLevels put_chosen(std::span<const float> values, std::span<const uint16_t> chosen,
+                                const IndexCode& code, BitWriter& bits, float* residual) {
     IndexWriter indices(code, bits);
     double sum = 0;
     for (const uint16_t i : chosen) {
@@ -112,8 +112,8 @@ class ChunkTopK : public Compressor {
       sums[is_large] += std::fabs(values[i]);
       ++counts[is_large];
     }
-    const Levels levels = {.small = counts[0] > 0 ? static_cast<float>(sums[0] / counts[0]) : 0,
-                           .large = counts[1] > 0 ? static_cast<float>(sums[1] / counts[1]) : 0};
+    const ChunkLevels levels = {.small = counts[0] > 0 ? static_cast<float>(sums[0] / counts[0]) : 0,
+                                .large = counts[1] > 0 ? static_cast<float>(sums[1] / counts[1]) : 0};
     if (residual == nullptr) return levels;
     if (residual != values.data()) std::memcpy(residual, values.data(), values.size_bytes());
     for (const uint16_t i : chosen) {
@@ -126,7 +126,7 @@ class ChunkTopK : public Compressor {
     return levels;
   }
 
-  bool get_chunk(BitReader& bits, const Levels& levels, std::span<float> out) const {
+  bool get_chunk(BitReader& bits, const ChunkLevels& levels, std::span<float> out) const {
     const IndexCode code = code_of(out.size());
     std::array<uint16_t, kMostBlock> chosen;
     IndexReader indices(code, bits);

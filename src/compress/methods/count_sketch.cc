@@ -18,7 +18,6 @@ namespace {
 
 constexpr size_t kRows = 5;
 constexpr size_t kColumnsOfAnElement = 10;  // for each element that is recovered
-constexpr size_t kPiece = 1024;             // elements at a time
 
 float median(float a, float b, float c) {
   return std::max(std::min(a, b), std::min(std::max(a, b), c));

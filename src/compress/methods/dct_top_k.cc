@@ -138,12 +138,12 @@ class DctTopK : public Sparsifier {
 
 namespace methods {
 
-constexpr Option kChunk = {.name = "block",
-                           .range = "a power of two, at most 256",
-                           .help = "elements of a chunk",
-                           .allows = [](const CompressionOptions& o) {
-                             return std::has_single_bit(o.block) && o.block <= kMostDctBlock;
-                           }};
+constexpr Option kDctChunk = {.name = "block",
+                              .range = "a power of two, at most 256",
+                              .help = "elements of a chunk",
+                              .allows = [](const CompressionOptions& o) {
+                                return std::has_single_bit(o.block) && o.block <= kMostDctBlock;
+                              }};
 constexpr Option kCountSenders = {
     .name = "count_senders",
     .help = "the sum of a coefficient is divided by the number of ranks that have sent it"};
@@ -151,7 +151,7 @@ constexpr Option kCountSenders = {
 extern constexpr Method kDctTopK = {
     .name = "dcttopk",
     .memory = "residual",
-    .options = {&kRatio, &kK, &kChunk, &kCountSenders},
+    .options = {&kRatio, &kK, &kDctChunk, &kCountSenders},
     .make = make_compressor<DctTopK>,
     .conflict = [](const CompressionOptions& o) -> std::string_view {
       if (!o.count_senders || o.path != "gather") return "";

@@ -9,9 +9,6 @@
 namespace netsum::compress {
 namespace {
 
-// In pieces, so that residuals and averages need no memory of their own.
-constexpr size_t kPiece = 1024;
-
 class Half : public Compressor {
  public:
   explicit Half(DataType type) : type_(type) {}

@@ -19,7 +19,7 @@ constexpr uint32_t kTagBits = 2;
 constexpr float kMostInWord = 32767;
 // Of the tags 0 to 3, which are the lengths of to_short_numbers() (src/kernels/codes.h).
 constexpr std::array<uint8_t, 4> kBytesOfTag = {0, 1, 2, 4};
-constexpr size_t kPiece = 1024;                             // elements at a time, a multiple of 4
+static_assert(kPiece % 4 == 0);
 static_assert(std::endian::native == std::endian::little);  // the lowest byte of a word comes first
 
 // The paper has 16 bits of 2^-15, and more only for numbers from 1; here the integers are multiples of twice the bound.

@@ -18,7 +18,7 @@ namespace {
 // The payload has a byte for each element, the code of to_powers() (src/kernels/codes.h), and behind them the exponent of code 1 as a float32.
 constexpr int kMostExponent = 127;  // 2^128 is infinite
 // Elements that are in the cache when their residual is computed.
-constexpr size_t kPiece = 4096;
+constexpr size_t kCachedPiece = 4096;
 
 // The paper's exponent has 8 bits; here it has 7 below that of the largest element of a rank, so that an element takes a byte. What is
 // below the least of these 126 powers becomes it or 0 in the same way; what is beyond 2^127 becomes 2^127.
@@ -46,8 +46,8 @@ class Natural : public Compressor {
     std::memcpy(codes + values.size(), &saved, sizeof saved);
     const Random random({seed_, context.tensor, context.step, static_cast<uint64_t>(context.rank)});
     const Table table = numbers(top);
-    for (size_t begin = 0; begin < values.size(); begin += kPiece) {
-      const size_t n = std::min(kPiece, values.size() - begin);
+    for (size_t begin = 0; begin < values.size(); begin += kCachedPiece) {
+      const size_t n = std::min(kCachedPiece, values.size() - begin);
       const float* const from = values.data() + begin;
       if (is_random_) {
         const uint64_t bits = random.at(begin >> 32);
@@ -84,12 +84,12 @@ class Natural : public Compressor {
     return largest;
   }
   static Table numbers(int top) {
-    constexpr size_t kMagnitudes = 128;
+    constexpr size_t kPowers = 128;
     Table table{};
-    for (size_t code = 0; code < kMagnitudes; ++code) {
+    for (size_t code = 0; code < kPowers; ++code) {
       if (code > 0) table[code] = std::ldexp(1.0f, top + 1 - static_cast<int>(code));
       if (code == kernels::kNoPower) table[code] = std::numeric_limits<float>::quiet_NaN();
-      table[kMagnitudes + code] = -table[code];
+      table[kPowers + code] = -table[code];
     }
     return table;
   }

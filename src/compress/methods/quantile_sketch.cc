@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMostBuckets = 256;
 constexpr size_t kSample = 4096;  // on the stack
-constexpr size_t kPiece = 1024;   // elements at a time, a multiple of 8
+static_assert(kPiece % 8 == 0);
 
 // The payload: the mean of each bucket, and behind them the numbers of the buckets of all elements.
 class QuantileSketch : public Compressor {

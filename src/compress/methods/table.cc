@@ -11,28 +11,23 @@ extern const Method kAdaq, kBf16, kBlockTopK, kChunkTopK, kCountSketch, kDctTopK
     kFp8E4M3, kFp8E5M2, kInceptionn, kInt4, kInt8, kLanes8, kNatural, kNone, kOneBit, kPowerSgd, kQsgd,
     kRandomK, kSidco, kSignSgd, kSignum, kSketch, kTernGrad, kThc, kThreshold, kTopK, kU8Bit;
 
-}  // namespace methods
-
-namespace {
-
-using namespace methods;
-
 constexpr std::array kTable = {&kAdaq,     &kBf16,     &kBlockTopK, &kChunkTopK, &kCountSketch, &kDctTopK,
                                &kDgc,      &kEfSign,   &kFp16,      &kFp8E4M3,   &kFp8E5M2,     &kInceptionn,
                                &kInt4,     &kInt8,     &kLanes8,    &kNatural,   &kNone,        &kOneBit,
                                &kPowerSgd, &kQsgd,     &kRandomK,   &kSidco,     &kSignSgd,     &kSignum,
                                &kSketch,   &kTernGrad, &kThc,       &kThreshold, &kTopK,        &kU8Bit};
 
-}  // namespace
+}  // namespace methods
 
 std::span<const Method* const> all_methods() {
-  return kTable;
+  return methods::kTable;
 }
 
 const Method* find_method(std::string_view name) {
+  const auto& table = methods::kTable;
   const auto* const found =
-      std::find_if(kTable.begin(), kTable.end(), [&](const Method* one) { return one->name == name; });
-  return found != kTable.end() ? *found : nullptr;
+      std::find_if(table.begin(), table.end(), [&](const Method* one) { return one->name == name; });
+  return found != table.end() ? *found : nullptr;
 }
 
 }  // namespace netsum::compress
