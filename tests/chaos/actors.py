@@ -1,4 +1,4 @@
-"""The processes that the chaos test disturbs: the ranks' agents, and the aggregator in the switch."""
+"""The processes that the chaos test disturbs: the ranks, and the aggregator in the switch."""
 
 import collections
 import contextlib
@@ -9,7 +9,7 @@ import subprocess
 
 from netsum_bench.processes import Watched
 
-START_S = 300  # for PyTorch to be imported by all, on few cores
+START_S = 300  # for PyTorch to be imported, on few cores
 
 
 class Broken(Exception):
@@ -17,44 +17,56 @@ class Broken(Exception):
 
 
 class Agent:
-    """The place of one rank, with its process."""
+    """Starts the processes of all ranks (agent.py)."""
 
-    def __init__(self, rank, command, environment, log):
-        self.rank = rank
-        self.pid, self.ended, self.ready = None, None, False
+    def __init__(self, command, environment, log):
+        self.ready, self.ranks = False, {}
         self.watched = Watched(command, self.on_line, stdin=subprocess.PIPE, stderr=log, bufsize=1, env=environment)
 
     def on_line(self, _stream, line):
         message = json.loads(line)
         self.ready = self.ready or "ready" in message
-        if "ended" in message:
-            if message["pid"] == self.pid:
-                self.ended = message["ended"]
-        elif "pid" in message:
-            self.pid, self.ended = message["pid"], None
+        if "rank" in message:
+            self.ranks[message["rank"]].on_message(message)
 
     def wait(self, condition, seconds, what):
         if not self.watched.wait(condition, seconds):
-            why = ": its agent has ended" if self.watched.has_ended else ""
-            raise Broken(f"rank {self.rank}: {what} not within {seconds} s{why}")
+            why = ": the agent has ended" if self.watched.has_ended else ""
+            raise Broken(f"{what} not within {seconds} s{why}")
+
+    def close(self):
+        self.watched.close()
+
+
+class Rank:
+    """The place of one rank, with its process."""
+
+    def __init__(self, rank, agent, folder, namespace=None, environment=None):
+        self.rank, self.agent, self.environment = rank, agent, environment or {}
+        self.order = {"rank": rank, "folder": str(folder), "namespace": namespace}
+        self.pid, self.ended = None, None
+        agent.ranks[rank] = self
+
+    def on_message(self, message):
+        if "ended" not in message:
+            self.pid, self.ended = message["pid"], None
+        elif message["pid"] == self.pid:
+            self.ended = message["ended"]
 
     def start(self, generation, environment):
         before = self.pid
-        self.watched.process.stdin.write(json.dumps({"generation": generation, "env": environment}) + "\n")
-        self.wait(lambda: self.pid != before, START_S, "a new process")
+        order = {**self.order, "generation": generation, "env": {**self.environment, **environment}}
+        self.agent.watched.process.stdin.write(json.dumps(order) + "\n")
+        self.agent.wait(lambda: self.pid != before, START_S, f"rank {self.rank}: a new process")
 
     def signal(self, number):
         """To the rank's process; whether there was one."""
-        with self.watched.changed:
+        with self.agent.watched.changed:
             if self.pid is None or self.ended is not None:
                 return False
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
             return True
-
-    def close(self):
-        self.signal(signal.SIGKILL)
-        self.watched.close()
 
 
 class Aggregator:

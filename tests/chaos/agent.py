@@ -1,9 +1,8 @@
-"""One place of the training, as torchrun's agent is: starts the rank's process anew when it is told to.
+"""Starts the ranks' processes, as torchrun's agent does: each is forked from this one, which has imported PyTorch once for all.
 
-Reads lines of JSON, {"generation": 3, "env": {...}}; prints {"pid": ...} for each, and {"ended": ..., "pid": ...} when the
-process has ended (a negative number is a signal's). PyTorch is imported once, before the ranks are forked.
-
-With a number as third argument, it runs the training with so many ranks instead, once, and ends with 1 if one of them failed.
+Reads lines of JSON, {"rank": 1, "folder": ..., "generation": 3, "namespace": ..., "env": {...}}, of which the network namespace may be
+null; prints {"rank": ..., "pid": ...} for each, and {"rank": ..., "pid": ..., "ended": ...} when the process has ended (a negative
+number is a signal's).
 """
 
 import ctypes
@@ -22,17 +21,27 @@ import training  # noqa: E402
 gc.freeze()
 gc.enable()
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+
 
 def die_with_parent():
     pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    LIBC.prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def enter(namespace):
+    clone_newnet = 0x40000000
+    there = os.open(f"/run/netns/{namespace}", os.O_RDONLY | os.O_CLOEXEC)
+    if LIBC.setns(there, clone_newnet) != 0:
+        raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {namespace}")
+    os.close(there)
 
 
 def say(**what):
     print(json.dumps(what), flush=True)
 
 
-def start(folder, timeout_s, order):
+def start(timeout_s, order):
     pid = os.fork()
     if pid:
         return pid
@@ -40,7 +49,9 @@ def start(folder, timeout_s, order):
     try:
         die_with_parent()
         os.environ.update(order["env"])
-        training.train(folder, order["generation"], datetime.timedelta(seconds=timeout_s))
+        if order["namespace"] is not None:
+            enter(order["namespace"])
+        training.train(order["folder"], order["generation"], datetime.timedelta(seconds=timeout_s))
         status = 0
     except BaseException:  # a forked process must not go on in the agent's code
         traceback.print_exc()
@@ -49,17 +60,9 @@ def start(folder, timeout_s, order):
         os._exit(status)
 
 
-def run_all(folder, timeout_s, size):
-    started = [start(folder, timeout_s, {"generation": 1, "env": {"RANK": str(rank)}}) for rank in range(size)]
-    statuses = [os.waitpid(pid, 0)[1] for pid in started]
-    return int(any(statuses))
-
-
 def main():
-    folder, timeout_s = sys.argv[1], float(sys.argv[2])
+    timeout_s = float(sys.argv[1])
     die_with_parent()
-    if len(sys.argv) > 3:
-        sys.exit(run_all(folder, timeout_s, int(sys.argv[3])))
     say(ready=True)
     with selectors.DefaultSelector() as selector:
         selector.register(sys.stdin, selectors.EVENT_READ)
@@ -69,14 +72,16 @@ def main():
                     line = sys.stdin.readline()
                     if not line:
                         return
-                    pid = start(folder, timeout_s, json.loads(line))
-                    selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
-                    say(pid=pid)
+                    order = json.loads(line)
+                    pid = start(timeout_s, order)
+                    selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (order["rank"], pid))
+                    say(rank=order["rank"], pid=pid)
                 else:
                     selector.unregister(key.fileobj)
                     os.close(key.fd)
-                    status = os.waitstatus_to_exitcode(os.waitpid(key.data, 0)[1])
-                    say(pid=key.data, ended=status)
+                    rank, pid = key.data
+                    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                    say(rank=rank, pid=pid, ended=status)
 
 
 if __name__ == "__main__":

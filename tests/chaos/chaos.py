@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 
-from actors import START_S, Agent, Aggregator, Broken
+from actors import START_S, Agent, Aggregator, Broken, Rank
 from netsum_bench.machine import ROOT, machine
 from netsum_bench.rack import Rack
 
@@ -44,7 +44,7 @@ class Chaos:
         self.options, self.rack, self.folder, self.say = options, rack, folder, say
         self.draw = random.Random(options.seed)
         self.aggregator = Aggregator(rack, folder, random.Random(options.seed + 1))
-        self.agents, self.generation, self.began = [], 0, 0.0
+        self.ranks, self.generation, self.began = [], 0, 0.0
         self.later, self.order = [], 0  # a heap of what undoes a fault: (time, order, function)
         self.injected, self.exits = collections.Counter(), collections.Counter()
         self.longest_end_s = self.longest_pause_s = 0.0
@@ -58,13 +58,13 @@ class Chaos:
         heapq.heappush(self.later, (time.monotonic() + seconds, self.order, function))
 
     def kill_worker(self):
-        return self.draw.choice(self.agents).signal(signal.SIGKILL)
+        return self.draw.choice(self.ranks).signal(signal.SIGKILL)
 
     def stop_worker(self, low, high):
-        agent = self.draw.choice(self.agents)
-        pid = agent.pid
-        self.undo(self.draw.uniform(low, high), lambda: agent.pid == pid and agent.signal(signal.SIGCONT))
-        return agent.signal(signal.SIGSTOP)
+        rank = self.draw.choice(self.ranks)
+        pid = rank.pid
+        self.undo(self.draw.uniform(low, high), lambda: rank.pid == pid and rank.signal(signal.SIGCONT))
+        return rank.signal(signal.SIGSTOP)
 
     def kill_aggregator(self):
         if self.aggregator.killed:
@@ -135,12 +135,12 @@ class Chaos:
         }
         lossy = self.draw.random() < 0.3
         self.injected["ranks started with NETSUM_INJECT_LOSS=0.5%"] += lossy
-        for agent in self.agents:
-            agent.start(
+        for rank in self.ranks:
+            rank.start(
                 self.generation,
                 {
                     **environment,
-                    "RANK": str(agent.rank),
+                    "RANK": str(rank.rank),
                     "NETSUM_INJECT_SEED": str(self.generation),
                     "NETSUM_INJECT_LOSS": "0.5%" if lossy else "0",
                 },
@@ -150,20 +150,20 @@ class Chaos:
     def end_generation(self):
         """One rank has ended: the others must, by their own errors. One that is stopped is told to go on, then killed."""
         first = time.monotonic()
-        while any(agent.ended is None for agent in self.agents):
+        while any(rank.ended is None for rank in self.ranks):
             self.look_after_faults()
             waited = time.monotonic() - first
-            stopped = [a for a in self.agents if a.ended is None and is_stopped(a.pid)]
-            left = [a.rank for a in self.agents if a.ended is None]
+            stopped = [r for r in self.ranks if r.ended is None and is_stopped(r.pid)]
+            left = [r.rank for r in self.ranks if r.ended is None]
             if len(stopped) == len(left):  # nobody else is left: a supervisor would kill them
-                for agent in stopped:
-                    agent.signal(signal.SIGKILL)
+                for rank in stopped:
+                    rank.signal(signal.SIGKILL)
             if waited > ALL_ENDED_S:
                 raise Broken(f"ranks {left} have not ended {waited:.0f} s after the first one")
             time.sleep(0.02)
         self.longest_end_s = max(self.longest_end_s, time.monotonic() - first)
-        for agent in self.agents:
-            self.exits[agent.ended] += 1
+        for rank in self.ranks:
+            self.exits[rank.ended] += 1
 
     def look_after_faults(self):
         while self.later and self.later[0][0] <= time.monotonic():
@@ -201,7 +201,7 @@ class Chaos:
                     self.inject()
                 next_fault = time.monotonic() + self.draw.uniform(*self.options.pause)
             self.look_at_progress()
-            if any(agent.ended is not None for agent in self.agents):
+            if any(rank.ended is not None for rank in self.ranks):
                 self.end_generation()
                 self.start_generation()
             time.sleep(0.02)
@@ -210,8 +210,8 @@ class Chaos:
     def begin(self):
         os.kill(self.rack.status()["aggregators"][0]["pid"], signal.SIGKILL)
         self.aggregator.start()
-        for agent in self.agents:
-            agent.wait(lambda a=agent: a.ready, START_S, "PyTorch")
+        agent = self.ranks[0].agent
+        agent.wait(lambda: agent.ready, START_S, "PyTorch")
         self.began = time.monotonic()
         self.start_generation()
 
@@ -224,9 +224,9 @@ class Chaos:
         (self.folder / "stop_at").write_text(str(target), encoding="utf-8")
         limit = time.monotonic() + 2 * STALLED_S
         while True:
-            if all(agent.ended == 0 for agent in self.agents):
+            if all(rank.ended == 0 for rank in self.ranks):
                 return
-            if any(agent.ended not in (None, 0) for agent in self.agents):
+            if any(rank.ended not in (None, 0) for rank in self.ranks):
                 self.end_generation()
                 self.start_generation()
             if time.monotonic() > limit:
@@ -250,23 +250,23 @@ def notes_of(folder, workers):
     return notes
 
 
-def train_undisturbed(options, steps, folder):
+def train_undisturbed(options, agent, steps, folder):
     """The same training on this host, in shared memory, nothing disturbing it: its digest at each checkpoint."""
     (folder / "stop_at").write_text(str(steps), encoding="utf-8")
-    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29499", "WORLD_SIZE": str(options.workers)}
-    with (folder / "log").open("w", encoding="utf-8") as log:
-        try:
-            subprocess.run(
-                [sys.executable, HERE / "agent.py", folder, str(TIMEOUT_S), str(options.workers)],
-                stdout=log,
-                stderr=log,
-                timeout=START_S + 60 + steps,
-                env=clean_environment(environment),
-                check=True,
-            )
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as failure:
-            raise Broken(f"the undisturbed training failed: {failure}, see {folder}") from failure
+    here = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29499"}
+    ranks = [Rank(rank, agent, folder) for rank in range(options.workers)]
+    for rank in ranks:
+        rank.start(1, {**here, "RANK": str(rank.rank), "REST_MS": "0"})
+    agent.wait(lambda: all(rank.ended is not None for rank in ranks), 60 + steps, "the undisturbed training's end")
+    if any(rank.ended for rank in ranks):
+        raise Broken(f"the undisturbed training failed: exits {[rank.ended for rank in ranks]}")
     return {n["step"]: n["digest"] for n in notes_of(folder, options.workers) if n["event"] == "checkpoint"}
+
+
+def environment_in(rack, rank, environment):
+    """What `netsum rack exec` makes of the environment."""
+    listed = subprocess.run(rack.inside(rank, "env", "-0"), env=environment, capture_output=True, text=True, check=True)
+    return dict(line.split("=", 1) for line in listed.stdout.split("\0") if line)
 
 
 def clean_environment(more):
@@ -358,33 +358,43 @@ def run(options, say):
     undisturbed.mkdir()
     with contextlib.ExitStack() as stack:
         log = stack.enter_context((folder / "ranks.log").open("w", encoding="utf-8"))
+        environment = clean_environment({"WORLD_SIZE": str(options.workers), "REST_MS": str(options.rest_ms)})
+        agent = Agent([sys.executable, HERE / "agent.py", str(TIMEOUT_S)], environment, log)
+        stack.callback(agent.close)
+        disturbed(options, agent, environment, folder, say)
+        notes = notes_of(folder, options.workers)
+        steps = max(n["step"] for n in notes if n["event"] == "done")
+        judge_errors([n for n in notes if n["event"] == "error"])
+        say(f"comparing with an undisturbed training of {steps} steps")
+        expected = train_undisturbed(options, agent, steps, undisturbed)
+    checkpoints = [n for n in notes if n["event"] == "checkpoint"]
+    judge_weights(checkpoints, expected)
+    say(
+        f"nothing wrong, nothing hung: {len(checkpoints)} times all weights, bit for bit those of the undisturbed "
+        f"training\nreport: {folder / 'report.json'}"
+    )
+
+
+def disturbed(options, agent, environment, folder, say):
+    """Trains in a rack, and writes the report."""
+    with contextlib.ExitStack() as stack:
         rack = stack.enter_context(
             Rack(options.netsum, f"chaos{os.getpid()}", options.workers, RATE, 1500, "user", loss=0)
         )
         chaos = Chaos(options, rack, folder, say)
         stack.callback(lambda: chaos.aggregator.process and chaos.aggregator.kill())
-        environment = clean_environment({"WORLD_SIZE": str(options.workers), "REST_MS": str(options.rest_ms)})
-        for rank in range(options.workers):
-            agent = Agent(
-                rank, rack.inside(rank, sys.executable, HERE / "agent.py", folder, TIMEOUT_S), environment, log
-            )
-            stack.callback(agent.close)
-            chaos.agents.append(agent)
+        for number in range(options.workers):
+            there = environment_in(rack, number, environment)
+            rank = Rank(number, agent, folder, f"netsum-{rack.name}-w{number}", there)
+            stack.callback(rank.signal, signal.SIGKILL)
+            chaos.ranks.append(rank)
         chaos.run()
         packets = rack.packets()
     notes = notes_of(folder, options.workers)
-    steps = max(n["step"] for n in notes if n["event"] == "done")
-    chaos.step = steps
+    chaos.step = max(n["step"] for n in notes if n["event"] == "done")
     report = report_of(options, chaos, notes, packets)
     (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     say("\n" + table(report))
-    judge_errors([n for n in notes if n["event"] == "error"])
-    say(f"comparing with an undisturbed training of {steps} steps")
-    judge_weights([n for n in notes if n["event"] == "checkpoint"], train_undisturbed(options, steps, undisturbed))
-    say(
-        f"nothing wrong, nothing hung: {report['weights_compared']} times all weights, bit for bit those of the undisturbed "
-        f"training\nreport: {folder / 'report.json'}"
-    )
 
 
 def parse_arguments():
