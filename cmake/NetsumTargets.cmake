@@ -10,11 +10,48 @@ if(NETSUM_SANITIZE)
   target_link_options(netsum_flags INTERFACE -fsanitize=${NETSUM_SANITIZE})
 endif()
 
-# netsum_library(<name> SOURCES ... DEPS ... [PRIVATE_DEPS ...])
+# netsum_compile_together(<variable> <name> <source>...): sets the variable to the sources to compile, which include up to eight of
+# those given each: headers are then read, and templates instantiated, once, which takes half the processor time. The names in
+# the namespace { } of sources of one folder must differ. Debug builds compile each source alone, and so do C, generated
+# sources and those with compile definitions of their own.
+function(netsum_compile_together variable name)
+  set(alone ${ARGN})
+  set(together ${ARGN})
+  list(FILTER together INCLUDE REGEX "^[^/$].*\\.cc$")
+  foreach(source ${together})
+    get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
+    if(definitions)
+      list(REMOVE_ITEM together ${source})
+    endif()
+  endforeach()
+  list(LENGTH together count)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug" AND count GREATER 1)
+    list(REMOVE_ITEM alone ${together})
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+    # From the root, not absolute: ccache then has the object for every checkout.
+    list(TRANSFORM together REPLACE "(.+)" "#include \"${folder}/\\1\"")
+    math(EXPR units "(${count} + 7) / 8")
+    foreach(unit RANGE 1 ${units})
+      math(EXPR begin "${count} * (${unit} - 1) / ${units}")
+      math(EXPR length "${count} * ${unit} / ${units} - ${begin}")
+      list(SUBLIST together ${begin} ${length} text)
+      list(JOIN text "\n" text)
+      file(CONFIGURE OUTPUT ${name}_${unit}.cc CONTENT "${text}\n" @ONLY)
+      list(APPEND alone ${CMAKE_CURRENT_BINARY_DIR}/${name}_${unit}.cc)
+    endforeach()
+  endif()
+  set(${variable} ${alone} PARENT_SCOPE)
+endfunction()
+
+# netsum_library(<name> SOURCES ... DEPS ... [PRIVATE_DEPS ...] [APART])
+# APART: each source is compiled alone.
 # Includes are written from the repository root ("src/net/packet_io.h") or as <netsum/status.h>.
 function(netsum_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "APART" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   if(ARG_SOURCES)
+    if(NOT ARG_APART)
+      netsum_compile_together(ARG_SOURCES ${name} ${ARG_SOURCES})
+    endif()
     add_library(${name} STATIC ${ARG_SOURCES})
     set(scope PUBLIC)
     target_link_libraries(${name} PRIVATE ${ARG_PRIVATE_DEPS})
@@ -62,17 +99,6 @@ function(netsum_off_hot_path)
   foreach(name ${ARGN})
     target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   endforeach()
-endfunction()
-
-# netsum_compile_together(<target> <name> <source>...): compiles sources of this folder as one, because headers of other projects
-# take most of the time of each. Their namespace { } is then one: names in it must differ.
-function(netsum_compile_together target name)
-  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  # From the root, not absolute: ccache then has the object for every checkout.
-  list(TRANSFORM ARGN REPLACE "(.+)" "#include \"${folder}/\\1\"")
-  list(JOIN ARGN "\n" text)
-  file(CONFIGURE OUTPUT ${name}.cc CONTENT "${text}\n" @ONLY)
-  target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
 endfunction()
 
 # netsum_link_quickly(<program>): by mold or gold, which take a third to two thirds of the time of GNU ld.
@@ -125,6 +151,15 @@ if(NETSUM_BUILD_TESTS)
   target_link_libraries(netsum_test_main PRIVATE netsum_flags PUBLIC GTest::gmock)
 endif()
 
+# At the end of a folder, when a binary's tests are known.
+function(netsum_compile_tests_together binary)
+  get_target_property(sources ${binary} NETSUM_SOURCES)
+  list(REMOVE_DUPLICATES sources)
+  netsum_compile_together(sources ${binary} ${sources})
+  target_sources(${binary} PRIVATE ${sources})
+  target_include_directories(${binary} PRIVATE ${PROJECT_SOURCE_DIR})
+endfunction()
+
 # netsum_test(<name> SOURCES ... DEPS ... [DEFINITIONS ...] [BINARY name | ALONE] [LABELS ...] [TIMEOUT seconds] [BUSY] [SOAK]):
 # GoogleTest sources that ctest runs as the test <name>, in a process of their own. The tests of a folder are linked into one
 # binary, <folder>_tests (src_ and tests_ left out), since links take longer than compilations; a test runs the binary with
@@ -159,20 +194,22 @@ function(netsum_test name)
     add_executable(${ARG_BINARY})
     target_link_libraries(${ARG_BINARY} PRIVATE netsum_flags GTest::gmock netsum_test_main)
     netsum_link_quickly(${ARG_BINARY})
+    # Of GoogleTest's macros: in a unit of several sources, or from a precompiled header, they are not of a system header.
+    target_compile_options(${ARG_BINARY} PRIVATE -Wno-dangling-else)
     if(ARG_BUSY)
       target_compile_options(${ARG_BINARY} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
     else()
-      target_compile_options(${ARG_BINARY} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0> -pthread ${netsum_precompile_flags}
-        -Wno-dangling-else)  # of GoogleTest's macros: from a precompiled header they are not of a system header
+      target_compile_options(${ARG_BINARY} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0> -pthread ${netsum_precompile_flags})
       target_precompile_headers(${ARG_BINARY} REUSE_FROM netsum_test_headers)
     endif()
     set_target_properties(${ARG_BINARY} PROPERTIES NETSUM_BUSY ${ARG_BUSY})
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL netsum_compile_tests_together ${ARG_BINARY})")
   endif()
   get_target_property(busy ${ARG_BINARY} NETSUM_BUSY)
   if(NOT busy STREQUAL ARG_BUSY)
     message(FATAL_ERROR "${name}: of the tests of ${ARG_BINARY} only some are BUSY; give them a BINARY of their own")
   endif()
-  target_sources(${ARG_BINARY} PRIVATE ${ARG_SOURCES})
+  set_property(TARGET ${ARG_BINARY} APPEND PROPERTY NETSUM_SOURCES ${ARG_SOURCES})
   target_link_libraries(${ARG_BINARY} PRIVATE ${ARG_DEPS})
   set_property(SOURCE ${ARG_SOURCES} APPEND PROPERTY COMPILE_DEFINITIONS ${ARG_DEFINITIONS})
   netsum_gtest(${name} ${ARG_BINARY} ${chosen})
