@@ -37,7 +37,7 @@ constexpr int kMaxDefaultCores = 4;
 // How finely waits for a rank are seen. A look costs some hundred microseconds at most.
 constexpr milliseconds kPollInterval{100};
 
-constexpr char kExamples[] =
+constexpr char kAggregatorExamples[] =
     "Examples:\n"
     "  netsum aggregator\n"
     "  netsum aggregator --listen 10.0.0.9:5151 --cores 4 --data-port 6000\n"
@@ -82,7 +82,7 @@ class InterfaceWatcher {
   std::map<unsigned, std::string> interfaces_;  // those still there, by index
 };
 
-std::string names_of(const std::vector<AggregatorJobStatus>& jobs) {
+std::string job_names(const std::vector<AggregatorJobStatus>& jobs) {
   std::string names;
   for (const AggregatorJobStatus& job : jobs) {
     if (!names.empty()) names += ", ";
@@ -256,7 +256,7 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
       ->capture_default_str();
   add_choice(*app_, "--log-format", log_json_, {{"text", false}, {"json", true}},
              "Format of the log on standard error");
-  app_->footer(kExamples);
+  app_->footer(kAggregatorExamples);
 }
 
 void AggregatorCommand::take_link_rates(const std::vector<std::string>& rates) {
@@ -338,7 +338,7 @@ void AggregatorCommand::announce(const Aggregator& aggregator, const MetricsSour
 int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals, Log& log) const {
   const std::vector<AggregatorJobStatus> jobs = aggregator.status().jobs;
   if (!jobs.empty()) {
-    log.info("draining: waiting at most " + format_duration(drain_timeout_) + " for " + names_of(jobs) +
+    log.info("draining: waiting at most " + format_duration(drain_timeout_) + " for " + job_names(jobs) +
              "; a second signal stops at once");
   }
   std::atomic<bool> done = false;
@@ -351,7 +351,7 @@ int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals,
   // Without a thread, a second signal has no effect.
   if (!start_thread("to drain", drain, &drainer).ok()) drain();
   // drain() returns by its own deadline, so this loop does too.
-  std::string waiting_for = names_of(jobs);
+  std::string waiting_for = job_names(jobs);
   while (!done) {
     if (signals.wait(milliseconds(50)) != 0) {
       log.warn("second signal: stopping at once");
@@ -359,7 +359,7 @@ int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals,
       // The drainer cannot be interrupted; members see their connections close, as after any death.
       std::_Exit(kExitUndrained);
     }
-    const std::string left = names_of(aggregator.status().jobs);
+    const std::string left = job_names(aggregator.status().jobs);
     if (!left.empty() && left != waiting_for) log.info("draining: still waiting for " + left);
     waiting_for = left;
   }

@@ -32,16 +32,16 @@ std::string random_token() {
   return token;
 }
 
-const std::map<std::string, DataType> kTypes = {{"float32", DataType::kFloat32},
-                                                {"bfloat16", DataType::kBFloat16},
-                                                {"float16", DataType::kFloat16},
-                                                {"int32", DataType::kInt32},
-                                                {"int64", DataType::kInt64}};
+const std::map<std::string, DataType> kElementTypes = {{"float32", DataType::kFloat32},
+                                                       {"bfloat16", DataType::kBFloat16},
+                                                       {"float16", DataType::kFloat16},
+                                                       {"int32", DataType::kInt32},
+                                                       {"int64", DataType::kInt64}};
 const std::map<std::string, BenchPattern> kPatterns = {
     {"varied", BenchPattern::kVaried}, {"steady", BenchPattern::kSteady}, {"normal", BenchPattern::kNormal}};
 const std::map<std::string, ReduceOp> kOps = {{"sum", ReduceOp::kSum}, {"avg", ReduceOp::kAvg}};
 
-constexpr char kExamples[] =
+constexpr char kBenchExamples[] =
     "Examples:\n"
     "  netsum bench allreduce --workers 4                        local workers, embedded shards\n"
     "  netsum bench allreduce --workers 4 --with-aggregator --bytes 64Mi --json\n"
@@ -118,7 +118,7 @@ BenchCommand::BenchCommand(CLI::App& bench, const BenchCollectiveInfo& info, std
   const std::string others = "Examples:\n" + name + " --workers 4 --with-aggregator" +
                              (has_bytes ? " --bytes 16Mi" : "") + "\n" + name +
                              " --rank 0 --world-size 2 --aggregator 10.0.0.9:5151\n\n";
-  app_->footer((info.collective == BenchCollective::kAllReduce ? kExamples : others) + kVerification);
+  app_->footer((info.collective == BenchCollective::kAllReduce ? kBenchExamples : others) + kVerification);
 }
 
 void BenchCommand::declare_what() {
@@ -129,7 +129,7 @@ void BenchCommand::declare_what() {
                "Size of a tensor, of all its parts together; 64M is 64 x 10^6, 64Mi is 64 x 2^20")
         ->default_str("64Mi");
   }
-  add_choice(*app_, "--dtype", settings_.type, kTypes, "Element type");
+  add_choice(*app_, "--dtype", settings_.type, kElementTypes, "Element type");
   if (sums(settings_.collective)) {
     add_choice(*app_, "--op", settings_.op, kOps, "Reduction; avg for floating-point types only");
     add_setting(*app_, "--lane-bits", "lane_bits", values_);

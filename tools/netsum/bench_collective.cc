@@ -5,9 +5,9 @@
 namespace netsum::tool {
 namespace {
 
-constexpr int kRoot = 0;
+constexpr int kRootRank = 0;
 
-constexpr BenchCollectiveInfo kCollectives[] = {
+constexpr BenchCollectiveInfo kBenchCollectives[] = {
     {BenchCollective::kAllReduce, "allreduce", "Sum tensors over workers"},
     {BenchCollective::kBroadcast, "broadcast", "Send tensors from rank 0 to all workers"},
     {BenchCollective::kAllGather, "allgather", "Collect a part from each worker at all workers"},
@@ -22,17 +22,17 @@ constexpr BenchCollective kBothOf[] = {BenchCollective::kAllGather, BenchCollect
 
 bool is_in_place(BenchCollective collective, int rank) {
   return collective == BenchCollective::kAllGather ||
-         (collective == BenchCollective::kGather && rank == kRoot);
+         (collective == BenchCollective::kGather && rank == kRootRank);
 }
 
 }  // namespace
 
 std::span<const BenchCollectiveInfo> bench_collectives() {
-  return kCollectives;
+  return kBenchCollectives;
 }
 
 const char* bench_collective_name(BenchCollective collective) {
-  return kCollectives[static_cast<size_t>(collective)].name;
+  return kBenchCollectives[static_cast<size_t>(collective)].name;
 }
 
 bool sums(BenchCollective collective) {
@@ -63,7 +63,8 @@ BenchCall::BenchCall(BenchCollective collective, int rank, int ranks, const Benc
       options_{.type = tensor.type, .op = tensor.op},
       whole_{tensor.input, tensor.output, tensor.count},
       // The root needs no copy.
-      of_root_{tensor.input, rank == kRoot ? nullptr : tensor.output, tensor.count * size_of(tensor.type)} {
+      of_root_{tensor.input, rank == kRootRank ? nullptr : tensor.output,
+               tensor.count * size_of(tensor.type)} {
   const size_t element = size_of(tensor.type);
   for (int part = 0; part < ranks; ++part) {
     const auto [first, last] = part_of(tensor.count, part, ranks);
@@ -79,15 +80,15 @@ Work BenchCall::start(Communicator& communicator, std::chrono::milliseconds time
     case BenchCollective::kAllReduce:
       return communicator.all_reduce(whole_, options_);
     case BenchCollective::kBroadcast:
-      return communicator.broadcast({&of_root_, 1}, kRoot, {});
+      return communicator.broadcast({&of_root_, 1}, kRootRank, {});
     case BenchCollective::kAllGather:
       return communicator.all_gather(buffers_, {});
     case BenchCollective::kGather:
-      return communicator.gather(buffers_, kRoot, {});
+      return communicator.gather(buffers_, kRootRank, {});
     case BenchCollective::kScatter:
-      return communicator.scatter(buffers_, kRoot, {});
+      return communicator.scatter(buffers_, kRootRank, {});
     case BenchCollective::kReduce:
-      return communicator.reduce({&whole_, 1}, kRoot, options_);
+      return communicator.reduce({&whole_, 1}, kRootRank, options_);
     case BenchCollective::kReduceScatter:
       return communicator.reduce_scatter(parts_, options_);
     case BenchCollective::kBarrier:
@@ -105,19 +106,19 @@ std::vector<BenchExpectation> expected(BenchCollective collective, int rank, int
     const BenchPart at = part_of(count, part, ranks);
     all_parts.push_back({at.first, at.last, part});
   }
-  const bool root = rank == kRoot;
+  const bool root = rank == kRootRank;
   switch (collective) {
     case BenchCollective::kAllReduce:
     case BenchCollective::kReduceScatter:
       return {{own.first, own.last, BenchExpectation::kSum}};
     case BenchCollective::kBroadcast:
-      return root ? std::vector<BenchExpectation>{} : std::vector<BenchExpectation>{{0, count, kRoot}};
+      return root ? std::vector<BenchExpectation>{} : std::vector<BenchExpectation>{{0, count, kRootRank}};
     case BenchCollective::kAllGather:
       return all_parts;
     case BenchCollective::kGather:
       return root ? all_parts : std::vector<BenchExpectation>{};
     case BenchCollective::kScatter:
-      return {{own.first, own.last, kRoot}};
+      return {{own.first, own.last, kRootRank}};
     case BenchCollective::kReduce:
       return root ? std::vector<BenchExpectation>{{0, count, BenchExpectation::kSum}}
                   : std::vector<BenchExpectation>{};

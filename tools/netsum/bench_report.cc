@@ -21,7 +21,7 @@ int64_t percentile(const std::vector<int64_t>& sorted, int percent) {
 }
 
 // Of two in the middle, half-way between them.
-double median(const std::vector<int64_t>& sorted) {
+double median_of_sorted(const std::vector<int64_t>& sorted) {
   const size_t middle = sorted.size() / 2;
   if (sorted.size() % 2 == 1) return static_cast<double>(sorted[middle]);
   return static_cast<double>(sorted[middle - 1] + sorted[middle]) / 2;
@@ -109,7 +109,7 @@ double BenchReport::bandwidth() const {
   const std::vector<int64_t> times = times_us();
   if (times.empty()) return 0;
   const auto bytes = static_cast<double>(settings_.bytes) * settings_.inflight;
-  return bytes / (std::max(median(times), 1.0) * 1e-6);
+  return bytes / (std::max(median_of_sorted(times), 1.0) * 1e-6);
 }
 
 Json BenchReport::to_json() const {
@@ -136,7 +136,7 @@ Json BenchReport::to_json() const {
   }
   const std::vector<int64_t> times = times_us();
   if (!times.empty()) {
-    json["time_us"] = {{"median", median(times)},
+    json["time_us"] = {{"median", median_of_sorted(times)},
                        {"min", times.front()},
                        {"max", times.back()},
                        {"p99", percentile(times, 99)}};
@@ -176,7 +176,7 @@ std::string BenchReport::to_table() const {
     text += fmt::format(
         "time       median {:.3f} ms   min {:.3f}   max {:.3f}   p99 {:.3f}\n"
         "bandwidth  {:.1f} MB/s of tensors ({:.2f} Gbit/s)\n\n",
-        median(times) / 1e3, static_cast<double>(times.front()) / 1e3,
+        median_of_sorted(times) / 1e3, static_cast<double>(times.front()) / 1e3,
         static_cast<double>(times.back()) / 1e3, static_cast<double>(percentile(times, 99)) / 1e3,
         bandwidth() / 1e6, bandwidth() * 8 / 1e9);
   }

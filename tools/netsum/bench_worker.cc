@@ -307,7 +307,7 @@ class BenchRank {
   CompressionBuffers buffers_;
 };
 
-Status run(CommunicatorOptions options, const BenchSettings& settings, const BenchEvents& report) {
+Status run_rank(CommunicatorOptions options, const BenchSettings& settings, const BenchEvents& report) {
   options.on_root_bound = [&](const std::string& address) {
     report({{"event", "root"}, {"address", address}});
   };
@@ -337,7 +337,7 @@ Status run(CommunicatorOptions options, const BenchSettings& settings, const Ben
 
 Status run_bench_worker(CommunicatorOptions options, const BenchSettings& settings,
                         const BenchEvents& report) {
-  const Status status = run(std::move(options), settings, report);
+  const Status status = run_rank(std::move(options), settings, report);
   if (!status.ok()) {
     report({{"event", "error"},
             {"code", error_name(status.code())},

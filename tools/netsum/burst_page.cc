@@ -11,11 +11,10 @@
 namespace netsum::tool {
 namespace {
 
-constexpr const char* kColours[] = {"#4878a8", "#b85450", "#2e8b57", "#9b59b6",
-                                    "#e08a1e", "#16808a", "#c0398b", "#6b6b1e"};
-constexpr double kWidth = 560, kHeight = 320, kLeft = 70, kBottom = 40, kTop = 10;
-constexpr size_t kMostListed = 100;  // synchronised bins
-constexpr int kShares = 100;         // points of a distribution
+constexpr const char* kStreamColours[] = {"#4878a8", "#b85450", "#2e8b57", "#9b59b6",
+                                          "#e08a1e", "#16808a", "#c0398b", "#6b6b1e"};
+constexpr size_t kMostListedBins = 100;  // synchronised bins
+constexpr int kShares = 100;             // points of a distribution
 
 using Points = std::vector<std::pair<double, double>>;
 
@@ -36,6 +35,7 @@ struct Axis {
 // Curves over two logarithmic axes; points at or below 0 are left out.
 std::string plot(const std::string& title, const std::string& x_name, const std::string& y_name,
                  const std::vector<Points>& curves) {
+  constexpr double kWidth = 560, kHeight = 320, kLeft = 70, kBottom = 40, kTop = 10;
   Axis x, y;
   bool first = true;
   for (const Points& points : curves) {
@@ -78,7 +78,7 @@ std::string plot(const std::string& title, const std::string& x_name, const std:
       if (px > 0 && py > 0) points += fmt::format("{:.1f},{:.1f} ", x_of(px), y_of(py));
     }
     page += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"/>\n",
-                        points, kColours[i]);
+                        points, kStreamColours[i]);
   }
   return page + "</svg>\n";
 }
@@ -97,7 +97,7 @@ Points distribution(const std::vector<T>& sorted, double unit) {
 }  // namespace
 
 std::string bursts_html(const BurstReport& report) {
-  const size_t drawn = std::min(report.streams.size(), std::size(kColours));
+  const size_t drawn = std::min(report.streams.size(), std::size(kStreamColours));
   std::vector<Points> envelopes(drawn), peaks(drawn), backlogs(drawn), sizes(drawn), gaps(drawn);
   std::string key;
   for (size_t i = 0; i < drawn; ++i) {
@@ -111,7 +111,7 @@ std::string bursts_html(const BurstReport& report) {
       backlogs[i].emplace_back(static_cast<double>(server.bytes_per_s) * 8e-6, server.backlog);
     sizes[i] = distribution(stream.bursts, 1);
     gaps[i] = distribution(stream.gaps, 1e-3);
-    key += fmt::format("<span style=\"color: {}\">&#9632;</span> {} &nbsp; ", kColours[i],
+    key += fmt::format("<span style=\"color: {}\">&#9632;</span> {} &nbsp; ", kStreamColours[i],
                        html_escaped(stream_name(stream)));
   }
   if (drawn < report.streams.size())
@@ -129,11 +129,11 @@ std::string bursts_html(const BurstReport& report) {
     page += fmt::format(
         "<h2>Synchronised bins</h2>\n<p>{} of {} bins of {} us. Milliseconds from the first bin: ",
         report.synchronised->size(), report.bins, report.options.bin_ns / 1000);
-    for (size_t i = 0; i < std::min(report.synchronised->size(), kMostListed); ++i)
+    for (size_t i = 0; i < std::min(report.synchronised->size(), kMostListedBins); ++i)
       page += fmt::format(
           "{}{:.1f}", i > 0 ? ", " : "",
           static_cast<double>((*report.synchronised)[i]) * static_cast<double>(report.options.bin_ns) * 1e-6);
-    page += report.synchronised->size() > kMostListed ? ", ...</p>\n" : "</p>\n";
+    page += report.synchronised->size() > kMostListedBins ? ", ...</p>\n" : "</p>\n";
   }
   return page + "<pre>" + html_escaped(bursts_text(report)) + "</pre>\n</body></html>\n";
 }

@@ -11,6 +11,8 @@
 namespace netsum::tool {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr size_t kMostPrinted = 8;            // streams
 constexpr size_t kCorrelationBins = 1 << 14;  // products grow with their square
 constexpr double kPeriodCorrelation = 0.3;    // below, it is chance
@@ -24,7 +26,7 @@ std::string time_text(int64_t ns) {
   return fmt::format("{:.4g} s", static_cast<double>(ns) * 1e-9);
 }
 
-std::string rate_text(double bytes_per_s) {
+std::string stream_rate_text(double bytes_per_s) {
   const double bits = 8 * bytes_per_s;
   return bits >= 1e9 ? fmt::format("{:.4g} Gbit/s", bits * 1e-9) : fmt::format("{:.4g} Mbit/s", bits * 1e-6);
 }
@@ -116,7 +118,7 @@ nlohmann::ordered_json quantiles_json(const std::vector<T>& sorted) {
 std::string stream_text(const BurstReport::Stream& stream, const BurstOptions& options) {
   std::string text = fmt::format("\n{}: {} packets, {} bytes in {}{}\n", stream_name(stream),
                                  stream.of.packets, stream.bytes, time_text(stream.span_ns),
-                                 stream.mean ? ", mean " + rate_text(*stream.mean) : "");
+                                 stream.mean ? ", mean " + stream_rate_text(*stream.mean) : "");
   if (!stream.windows.empty())
     text += fmt::format("  {:>10}  {:>14}  {:>12}  rate\n", "window", "most bytes", "peak/mean");
   for (size_t i = 0; i < stream.windows.size(); i += 8) {
@@ -124,11 +126,11 @@ std::string stream_text(const BurstReport::Stream& stream, const BurstOptions& o
     text += fmt::format(
         "  {:>10}  {:>14}  {:>12}  {}\n", time_text(window.tau_ns), window.bytes,
         window.peak_to_mean ? fmt::format("{:.4g}", *window.peak_to_mean) : "-",
-        rate_text(static_cast<double>(window.bytes) / (static_cast<double>(window.tau_ns) * 1e-9)));
+        stream_rate_text(static_cast<double>(window.bytes) / (static_cast<double>(window.tau_ns) * 1e-9)));
   }
   if (!stream.servers.empty()) text += fmt::format("  {:>14}  {:>18}\n", "served at", "backlog in bytes");
   for (const BurstReport::Server& server : stream.servers)
-    text += fmt::format("  {:>14}  {:>18.0f}\n", rate_text(static_cast<double>(server.bytes_per_s)),
+    text += fmt::format("  {:>14}  {:>18.0f}\n", stream_rate_text(static_cast<double>(server.bytes_per_s)),
                         std::ceil(server.backlog));
   text +=
       fmt::format("  bursts, apart by more than {}: {}\n", time_text(options.gap_ns), stream.bursts.size());
@@ -178,7 +180,6 @@ std::string bursts_text(const BurstReport& report) {
 }
 
 nlohmann::ordered_json bursts_json(const BurstReport& report) {
-  using Json = nlohmann::ordered_json;
   Json streams = Json::array();
   for (const BurstReport::Stream& stream : report.streams) {
     Json windows = Json::array(), servers = Json::array();

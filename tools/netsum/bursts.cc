@@ -17,7 +17,7 @@
 namespace netsum::tool {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kBurstsExamples[] =
     "Examples:\n"
     "  netsum bursts packets.jsonl\n"
     "  netsum bursts packets.jsonl --rate 10gbit --page bursts.html\n"
@@ -96,7 +96,7 @@ class BurstsCommand : public Subcommand {
             "--perfetto", trace_,
             "Also add the rates, as counter tracks, to this trace (netsum bench --trace), or make one")
         ->excludes(live);
-    app_->footer(kExamples);
+    app_->footer(kBurstsExamples);
   }
 
   bool chosen() const override { return app_->parsed(); }

@@ -14,7 +14,6 @@
 namespace netsum::tool {
 namespace {
 
-constexpr char kVersion[] = "0.0.4";  // of the schema
 constexpr int kElementBytes = 4;
 
 class Trace {
@@ -24,7 +23,7 @@ class Trace {
 
   std::string text() {
     chakra::GlobalMetadata metadata;
-    metadata.set_version(kVersion);
+    metadata.set_version(kChakraVersion);
     append(metadata);
     const std::vector<plan::ThreadBlock>& blocks = schedule_.ranks[static_cast<size_t>(rank_)].blocks;
     // The node that ends each step, numbered before they are written: blocks wait for later ones.

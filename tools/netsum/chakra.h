@@ -9,6 +9,8 @@
 
 namespace netsum::tool {
 
+inline constexpr char kChakraVersion[] = "0.0.4";  // of the schema
+
 // Writes <prefix>.<rank>.et for each rank, with the messages and additions of a tensor of so many bytes. Additions take no
 // time by themselves: simulators have a rate for them. Returns the exit status; if a file cannot be written, those that were
 // written before it stay.

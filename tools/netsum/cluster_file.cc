@@ -14,7 +14,7 @@
 namespace netsum::tool {
 namespace {
 
-constexpr size_t kMostFileBytes = 8 << 20;
+constexpr size_t kMostClusterBytes = 8 << 20;
 
 [[noreturn]] void fail(const std::string& file, int line, const std::string& message) {
   throw UsageError(file + (line > 0 ? ":" + std::to_string(line) : "") + ": " + printable(message));
@@ -27,14 +27,14 @@ constexpr size_t kMostFileBytes = 8 << 20;
   fail(file, 0, message);
 }
 
-std::string read(const std::string& file) {
+std::string read_cluster(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
-  std::string text(kMostFileBytes + 1, '\0');
+  std::string text(kMostClusterBytes + 1, '\0');
   if (!stream) fail(file, 0, "cannot be opened; give the path of a file that describes the cluster");
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (stream.bad()) fail(file, 0, "cannot be read");
   text.resize(static_cast<size_t>(stream.gcount()));
-  if (text.size() > kMostFileBytes) {
+  if (text.size() > kMostClusterBytes) {
     fail(file, 1 + static_cast<int>(std::count(text.begin(), text.end(), '\n')),
          "the file is larger than 8 MiB; describe a part of the cluster");
   }
@@ -55,7 +55,7 @@ ClusterFormat guess(const std::string& text) {
   return ClusterFormat::kNetsum;
 }
 
-NamedTree parse(const std::string& text, const std::string& file, ClusterFormat format) {
+NamedTree parse_tree(const std::string& text, const std::string& file, ClusterFormat format) {
   switch (format) {
     case ClusterFormat::kSlurmYaml:
       return parse_slurm_yaml(text, file);
@@ -99,7 +99,7 @@ ClusterFile of_input(const PlanInput& input, const std::string& file) {
 }  // namespace
 
 ClusterFile load_cluster(const std::string& file, ClusterFormat format, const std::vector<int64_t>& rates) {
-  const std::string text = read(file);
+  const std::string text = read_cluster(file);
   if (format == ClusterFormat::kAuto) format = guess(text);
   ClusterFile found;
   if (format == ClusterFormat::kNetsum) {
@@ -107,7 +107,7 @@ ClusterFile load_cluster(const std::string& file, ClusterFormat format, const st
   } else if (format == ClusterFormat::kIbnetdiscover) {
     found = of_graph(parse_ibnetdiscover(text, file), file);
   } else {
-    NamedTree tree = parse(text, file, format);
+    NamedTree tree = parse_tree(text, file, format);
     found.cluster = build_cluster(tree, rates, file);
     found.levels = std::move(tree.levels);
   }

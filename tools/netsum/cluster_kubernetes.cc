@@ -13,7 +13,7 @@ namespace netsum::tool {
 namespace {
 
 constexpr char kHostLabel[] = "kubernetes.io/hostname";
-constexpr char kRoot[] = "cluster";
+constexpr char kClusterSwitch[] = "cluster";
 constexpr size_t kMostLevels = 16;
 
 class ObjectReader : protected PlanYaml {
@@ -87,7 +87,7 @@ class KueueReader : ObjectReader {
               "there is no 'kind: Node'; a Topology has only labels, so add the nodes: kubectl get "
               "topologies,nodes -o yaml");
     }
-    tree_.switches.push_back({.name = kRoot, .line = topology});
+    tree_.switches.push_back({.name = kClusterSwitch, .line = topology});
     for (const YAML::Node& node : nodes) add(node);
     return std::move(tree_);
   }

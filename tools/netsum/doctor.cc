@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr char kExamples[] =
+constexpr char kDoctorExamples[] =
     "Examples:\n"
     "  netsum doctor                                   this machine\n"
     "  netsum doctor --devices                         and accelerators, as PyTorch sees them\n"
@@ -138,7 +138,7 @@ DoctorCommand::DoctorCommand(CLI::App& root) {
   token_.declare(*app_, "File with the token that the aggregator requires");
   tls_.declare_client(*app_);
   app_->add_flag("--json", json_, "Print one JSON object");
-  app_->footer(kExamples);
+  app_->footer(kDoctorExamples);
 }
 
 void DoctorCommand::declare_rates() {

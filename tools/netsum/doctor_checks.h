@@ -56,6 +56,9 @@ std::vector<Finding> check_links(const GroupCheck& check);
 std::vector<Finding> check_paths(GroupCheck check, const std::vector<std::string>& addresses,
                                  const plan::Graph& graph, std::chrono::milliseconds over);
 
+// Of a check that sums, in this process.
+inline constexpr int kCheckRanks = 2;
+
 // Sums of two ranks in this process, in the mode `check.verify`, which must be set. `can`: the modes that the aggregator has
 // announced; empty: unknown.
 Finding check_sums(const GroupCheck& check, const std::vector<std::string>& can);

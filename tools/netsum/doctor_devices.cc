@@ -30,7 +30,7 @@ Finding finding_of(const Json& one) {
           printable(one.at("advice").get<std::string>())};
 }
 
-Finding failed(const std::string& python, const std::string& why) {
+Finding python_failed(const std::string& python, const std::string& why) {
   return {Grade::kFail, "devices", python + " -m netsum._doctor: " + printable(why),
           "pass the interpreter of the environment with netsum's Python package: --python .venv/bin/python"};
 }
@@ -40,19 +40,19 @@ Finding failed(const std::string& python, const std::string& why) {
 std::vector<Finding> check_devices(const std::string& chosen) {
   const std::string python = chosen.empty() ? python_of_this_command() : chosen;
   const Result<FinishedProcess> ran = run_process({python, "-m", "netsum._doctor"}, "", kLimit);
-  if (!ran.ok()) return {failed(python, ran.status().message())};
+  if (!ran.ok()) return {python_failed(python, ran.status().message())};
   if (ran->ending != "exit status 0") {
     // The last line of a traceback says what went wrong.
     std::string err = ran->err;
     while (!err.empty() && err.back() == '\n') err.pop_back();
-    return {failed(python, ran->ending + ": " + err.substr(err.rfind('\n') + 1))};
+    return {python_failed(python, ran->ending + ": " + err.substr(err.rfind('\n') + 1))};
   }
   try {
     std::vector<Finding> findings;
     for (const Json& one : Json::parse(ran->out)) findings.push_back(finding_of(one));
     return findings;
   } catch (const nlohmann::json::exception& error) {
-    return {failed(python, error.what())};
+    return {python_failed(python, error.what())};
   }
 }
 

@@ -90,7 +90,7 @@ Finding check_path(const GroupCheck& check) {
 }
 
 // As a worker would open it. UDP does the same work, so its absence fails nothing.
-Finding check_af_xdp(const GroupCheck& check) {
+Finding check_af_xdp_socket(const GroupCheck& check) {
   const std::string subject = check.address + " AF_XDP";
   const Result<Address> remote = Address::resolve(check.address);
   if (!remote.ok()) return {Grade::kFail, subject, remote.status().message(), advice_for(remote.status())};
@@ -154,7 +154,7 @@ std::vector<Finding> check_group(const GroupCheck& check) {
       findings.push_back(check_sums(check, remote.status.verify_modes));
     if (check.pace_bps > 0 && findings.back().grade != Grade::kFail) findings.push_back(check_pace(check));
   }
-  if (check.af_xdp) findings.push_back(check_af_xdp(check));
+  if (check.af_xdp) findings.push_back(check_af_xdp_socket(check));
   return findings;
 }
 

@@ -15,14 +15,14 @@
 namespace netsum::tool {
 namespace {
 
-std::string host_of(const Json& job, const Json& ranks) {
+std::string host_of_first(const Json& job, const Json& ranks) {
   for (const Json& member : job.at("members"))
     if (member.at("rank") == ranks.at(0)) return printable(member.at("host").get<std::string>());
   return "its host";
 }
 
 std::string advice_for(const Json& job, const Json& fault) {
-  const std::string host = host_of(job, fault.at("ranks"));
+  const std::string host = host_of_first(job, fault.at("ranks"));
   const std::string kind = fault.at("kind");
   const std::string cause = fault.value("cause", "");
   if (cause == "host")
@@ -50,7 +50,7 @@ bool is_loss(const Json& fault) {
   return fault.at("kind") != "slow";
 }
 
-std::vector<Finding> links_of(const std::string& address, const Json& job, bool with_losses = true) {
+std::vector<Finding> link_findings(const std::string& address, const Json& job, bool with_losses = true) {
   const std::string name = printable(job.at("name").get<std::string>());
   std::vector<Finding> findings;
   for (const Json& fault : job.at("faults")) {
@@ -113,7 +113,7 @@ std::vector<Finding> check_paths(GroupCheck check, const std::vector<std::string
     for (auto& [address, job] : reports) {
       for (const auto& [old_address, old] : before[name])
         if (old_address == address) subtract(old.at("paths"), &job);
-      for (Finding& finding : links_of(address, job, false)) findings.push_back(std::move(finding));
+      for (Finding& finding : link_findings(address, job, false)) findings.push_back(std::move(finding));
     }
     for (Finding& finding : blame_links(reports, graph)) findings.push_back(std::move(finding));
   }
@@ -130,7 +130,7 @@ std::vector<Finding> check_links(const GroupCheck& check) {
   std::vector<Finding> findings;
   const Json report = status_report(check.address, *found, *found, 0);
   for (const Json& job : report.at("jobs"))
-    for (Finding& finding : links_of(check.address, job)) findings.push_back(std::move(finding));
+    for (Finding& finding : link_findings(check.address, job)) findings.push_back(std::move(finding));
   if (findings.empty()) findings.push_back({Grade::kOk, check.address, "no jobs", ""});
   return findings;
 }

@@ -14,25 +14,24 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kRanks = 2;
-constexpr int kTurns = 5;             // of each way
-constexpr size_t kFewestTurns = 4;    // of which chance makes one way the better one in all, once in 70 times
-constexpr int kSums = 8;              // of a turn, at most; the first one is not counted
-constexpr int kFirstSums = 4;         // of the turn that shows how long sums take
-constexpr size_t kElements = 65'536;  // 256 KiB
-constexpr double kBudgetMs = 20'000;  // after which no turn begins
+constexpr int kTurns = 5;           // of each way
+constexpr size_t kFewestTurns = 4;  // of which chance makes one way the better one in all, once in 70 times
+constexpr int kSums = 8;            // of a turn, at most; the first one is not counted
+constexpr int kFirstSums = 4;       // of the turn that shows how long sums take
+constexpr size_t kPaceElements = 65'536;  // 256 KiB
+constexpr double kBudgetMs = 20'000;      // after which no turn begins
 // What counts as a gain: by so much less time, or so many packets less of a thousand sent again in as much time.
 constexpr double kFaster = 0.95, kAsFast = 1.02, kFewerOfThousand = 2;
 // Where sums must take so many times as long, no turn is needed.
 constexpr double kFarSlower = 2;
 
-double median(std::vector<double> values) {
+double upper_median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
   return values[values.size() / 2];
 }
 
 double median_ms(const PaceTrial& turn) {
-  return median(turn.ms);
+  return upper_median(turn.ms);
 }
 
 double again_of_thousand(const PaceTrial& trial) {
@@ -59,10 +58,10 @@ bool is_below(const std::vector<PaceTrial>& ones, const std::vector<PaceTrial>& 
          value(*std::min_element(others.begin(), others.end(), less));
 }
 
-Status sum_as(const GroupCheck& check, int rank, double pace_bps, int sums, PaceTrial* trial) {
+Status sum_at_pace(const GroupCheck& check, int rank, double pace_bps, int sums, PaceTrial* trial) {
   CommunicatorOptions options;
   options.rank = rank;
-  options.world_size = kRanks;
+  options.world_size = kCheckRanks;
   options.job = "doctor-" + std::to_string(getpid()) + "-pace";
   options.aggregators = {check.address};
   options.aggregator_token = check.aggregator_token;
@@ -75,7 +74,7 @@ Status sum_as(const GroupCheck& check, int rank, double pace_bps, int sums, Pace
   const auto connected = Communicator::connect(options);
   if (!connected.ok()) return connected.status();
   Communicator& communicator = **connected;
-  std::vector<float> data(kElements, 1);
+  std::vector<float> data(kPaceElements, 1);
   for (int i = 0; i < sums; ++i) {
     const auto begin = steady_clock::now();
     const Status status =
@@ -93,8 +92,8 @@ Status sum_as(const GroupCheck& check, int rank, double pace_bps, int sums, Pace
 Status take_turn(const GroupCheck& check, double pace_bps, int sums, PaceTrial* trial) {
   PaceTrial of_other;
   std::future<Status> other =
-      std::async(std::launch::async, [&] { return sum_as(check, 1, pace_bps, sums, &of_other); });
-  const Status mine = sum_as(check, 0, pace_bps, sums, trial);
+      std::async(std::launch::async, [&] { return sum_at_pace(check, 1, pace_bps, sums, &of_other); });
+  const Status mine = sum_at_pace(check, 0, pace_bps, sums, trial);
   const Status its = other.get();
   if (!mine.ok() || !its.ok()) return mine.ok() ? its : mine;
   trial->packets += of_other.packets;
@@ -102,14 +101,14 @@ Status take_turn(const GroupCheck& check, double pace_bps, int sums, PaceTrial* 
   return {};
 }
 
-std::string text_of(const PaceTrial& trial) {
-  return fmt::format("{:.2f} ms a sum, {} of {} packets sent again", median(trial.ms), trial.sent_again,
+std::string trial_text(const PaceTrial& trial) {
+  return fmt::format("{:.2f} ms a sum, {} of {} packets sent again", upper_median(trial.ms), trial.sent_again,
                      trial.packets);
 }
 
 // What a rank cannot send faster at this pace: all but 16 packets, which leave at once (WorkerOptions::pace_bytes_per_s).
 double least_ms(const GroupCheck& check) {
-  const double paced = static_cast<double>(kElements * sizeof(float)) - 16.0 * check.mtu;
+  const double paced = static_cast<double>(kPaceElements * sizeof(float)) - 16.0 * check.mtu;
   return std::max(0.0, paced) * 8e3 / check.pace_bps;
 }
 
@@ -120,7 +119,8 @@ Finding judge_pace(const std::string& address, double pace_bps, const std::vecto
   const std::string pace = format_rate(static_cast<uint64_t>(pace_bps));
   const PaceTrial all_without = together(without), all_with = together(with);
   Finding finding{Grade::kOk, address + " pace",
-                  fmt::format("without: {}; at {}: {}", text_of(all_without), pace, text_of(all_with)), ""};
+                  fmt::format("without: {}; at {}: {}", trial_text(all_without), pace, trial_text(all_with)),
+                  ""};
   const double time = median_ms(all_with) / median_ms(all_without);
   const double fewer = again_of_thousand(all_without) - again_of_thousand(all_with);
   const bool faster = time <= kFaster, calmer = time <= kAsFast && fewer >= kFewerOfThousand;
@@ -153,7 +153,7 @@ Finding check_pace(const GroupCheck& check) {
   if (least > kFarSlower * slowest_ms) {
     return {Grade::kOk, check.address + " pace",
             fmt::format("without: {}; at {}: at least {:.2f} ms; pacing costs {:.0f} % more time here",
-                        text_of(first), format_rate(static_cast<uint64_t>(check.pace_bps)), least,
+                        trial_text(first), format_rate(static_cast<uint64_t>(check.pace_bps)), least,
                         100 * (least / median_ms(first) - 1)),
             ""};
   }

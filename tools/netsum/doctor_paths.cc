@@ -20,7 +20,7 @@ constexpr double kNoticeable = 1e-3;
 // Of these, pairs are tried for one that tells two links apart.
 constexpr size_t kMostProbes = 64;
 
-std::string host_of(const std::string& address) {
+std::string without_port(const std::string& address) {
   return address.substr(0, address.rfind(':'));
 }
 
@@ -72,7 +72,7 @@ void add_paths(const Json& path, size_t rank, size_t place, Routes* routes,
   add(place, rank, "kept_from", "lost_from");
 }
 
-std::string link_text(const plan::Graph& graph, size_t arc) {
+std::string arc_name(const plan::Graph& graph, size_t arc) {
   return printable(graph.vertices[graph.arcs[arc].from].name) + " to " +
          printable(graph.vertices[graph.arcs[arc].to].name);
 }
@@ -97,7 +97,7 @@ std::string probe_for(const plan::Graph& graph, const std::vector<size_t>& group
 
 Finding blamed(const std::string& job, const plan::Graph& graph, const faults::BadLink& bad, Routes* routes) {
   std::vector<std::string> names;
-  for (const size_t arc : bad.links) names.push_back(link_text(graph, arc));
+  for (const size_t arc : bad.links) names.push_back(arc_name(graph, arc));
   const double percent = bad.loss * 100;
   if (names.size() == 1)
     return {Grade::kFail, job, fmt::format("the link {} loses {:.2f} % of its packets", names[0], percent),
@@ -176,7 +176,7 @@ std::vector<Finding> blame_links(const std::vector<std::pair<std::string, Json>>
   for (const auto& [address, report] : reports) {
     const Json& paths = report.at("paths");
     if (std::any_of(paths.begin(), paths.end(), [](const Json& path) { return path.at("shard") < 0; }))
-      places.push_back(host_of(address));
+      places.push_back(without_port(address));
   }
   const auto fail = [&](const Status& status) {
     return std::vector<Finding>{{Grade::kFail, job, printable(status.message()), "the file of --topology"}};

@@ -18,6 +18,7 @@
 #include "tools/netsum/quantity.h"
 #include "tools/netsum/rate_flow.h"
 #include "tools/netsum/rates.grpc.pb.h"
+#include "tools/netsum/usage.h"
 #include "wire/mtu.h"
 
 namespace netsum::tool {
@@ -233,9 +234,6 @@ size_t RatesCheck::steps() const {
 }
 
 Status check_rates_request(const RatesCheck& check) {
-  const auto invalid = [](std::string message) {
-    return Status(ErrorCode::kInvalidArgument, std::move(message));
-  };
   if (check.count() < 2) return invalid("rates are measured between hosts: give at least two");
   if (check.count() > kMaxRateHosts) {
     return invalid("at most " + std::to_string(kMaxRateHosts) + " hosts can be measured at once, not " +

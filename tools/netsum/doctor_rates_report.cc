@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMostColumns = 12;  // of the table of pairs
 
 // As a topology file takes it.
-std::string rate_text(double bps) {
+std::string topology_rate_text(double bps) {
   if (bps >= 1e9) return fmt::format("{:.4g}Gbit/s", bps / 1e9);
   if (bps >= 1e6) return fmt::format("{:.4g}Mbit/s", bps / 1e6);
   return fmt::format("{:.4g}kbit/s", bps / 1e3);
@@ -37,8 +37,10 @@ Json RateSurvey::json() const {
   for (size_t host = 0; host < names.size(); ++host) {
     const plan::Link found = link(host);
     (host < names.size() - spares ? hosts : places)
-        .push_back({{"name", names[host]},
-                    {"link", {{"in", rate_text(found.in_bps)}, {"out", rate_text(found.out_bps)}}}});
+        .push_back(
+            {{"name", names[host]},
+             {"link",
+              {{"in", topology_rate_text(found.in_bps)}, {"out", topology_rate_text(found.out_bps)}}}});
     for (size_t to = 0; to < names.size(); ++to) {
       if (to == host) continue;
       pair_list.push_back({{"from", names[host]},
@@ -60,8 +62,9 @@ std::string RateSurvey::text() const {
   std::string text = fmt::format("{:<{}}  {:>12}  {:>12}  {}\n", "HOST", width, "IN", "OUT", "ROLE");
   for (size_t host = 0; host < names.size(); ++host) {
     const plan::Link found = link(host);
-    text += fmt::format("{:<{}}  {:>12}  {:>12}  {}\n", names[host], width, rate_text(found.in_bps),
-                        rate_text(found.out_bps), host < names.size() - spares ? "rank" : "spare host");
+    text +=
+        fmt::format("{:<{}}  {:>12}  {:>12}  {}\n", names[host], width, topology_rate_text(found.in_bps),
+                    topology_rate_text(found.out_bps), host < names.size() - spares ? "rank" : "spare host");
   }
   if (names.size() > kMostColumns) return text + "\nThe rates of all pairs are in the output of --json.\n";
   text += fmt::format("\n{:<{}}", "FROM, TO", std::max<size_t>(width, 8));
@@ -69,7 +72,7 @@ std::string RateSurvey::text() const {
   for (size_t from = 0; from < names.size(); ++from) {
     text += fmt::format("\n{:<{}}", names[from], std::max<size_t>(width, 8));
     for (size_t to = 0; to < names.size(); ++to)
-      text += fmt::format("  {:>12}", from == to ? "-" : rate_text(pairs[from][to]));
+      text += fmt::format("  {:>12}", from == to ? "-" : topology_rate_text(pairs[from][to]));
   }
   return text + "\n";
 }

@@ -13,9 +13,8 @@
 namespace netsum::tool {
 namespace {
 
-constexpr int kRanks = 2;
 constexpr int kOperations = 20;
-constexpr size_t kElements = 50'000;  // hundreds of packets
+constexpr size_t kSumsElements = 50'000;  // hundreds of packets
 
 struct RankReport {
   Status status;
@@ -26,7 +25,7 @@ struct RankReport {
 CommunicatorOptions options_for(const GroupCheck& check, int rank) {
   CommunicatorOptions options;
   options.rank = rank;
-  options.world_size = kRanks;
+  options.world_size = kCheckRanks;
   options.job = "doctor-" + std::to_string(getpid()) + "-sums";
   options.aggregators = {check.address};
   options.aggregator_token = check.aggregator_token;
@@ -51,7 +50,7 @@ RankReport sum_as(const GroupCheck& check, int rank) {
   report.status = connected.status();
   if (!report.status.ok()) return report;
   Communicator& communicator = **connected;
-  std::vector<float> data(kElements);
+  std::vector<float> data(kSumsElements);
   for (int operation = 0; operation < kOperations && report.status.ok(); ++operation) {
     for (size_t i = 0; i < data.size(); ++i) data[i] = contribution(rank, operation, i);
     report.status = communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {}).wait();
@@ -72,7 +71,7 @@ std::string name_of(Verify mode) {
 }
 
 // The rank that has seen the cause: the other one may only have been told.
-const RankReport& more_telling(const std::array<RankReport, kRanks>& ranks) {
+const RankReport& more_telling(const std::array<RankReport, kCheckRanks>& ranks) {
   return ranks[0].status.ok() ? ranks[1] : ranks[0];
 }
 
@@ -86,7 +85,7 @@ Finding check_sums(const GroupCheck& check, const std::vector<std::string>& can)
         fmt::format("this aggregator cannot sum for jobs with verify '{}', only with {}", mode, listed(can)),
         fmt::format("set verify to {} on all ranks, or use another aggregator", can.back())};
   }
-  std::array<RankReport, kRanks> ranks;
+  std::array<RankReport, kCheckRanks> ranks;
   std::future<RankReport> other = std::async(std::launch::async, [&] { return sum_as(check, 1); });
   ranks[0] = sum_as(check, 0);
   ranks[1] = other.get();
@@ -101,7 +100,7 @@ Finding check_sums(const GroupCheck& check, const std::vector<std::string>& can)
   if (wrong > 0) {
     return {Grade::kFail, subject,
             fmt::format("{} of {} elements were wrong, and with verify '{}' nothing has told", wrong,
-                        kRanks * kOperations * kElements, mode),
+                        kCheckRanks * kOperations * kSumsElements, mode),
             what_to_do + "; with verify both or sum, jobs notice it"};
   }
   const uint64_t refused = ranks[0].stats.sums_refused + ranks[1].stats.sums_refused;

@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
-constexpr char kExamples[] =
+constexpr char kEmulateExamples[] =
     "Examples:\n"
     "  netsum emulate --ranks 8 --profile run/p -- python train.py    one real rank and 7 ghosts\n"
     "  netsum emulate --ranks 8 --profile run/p --rate 1gbit -- torchrun --nproc-per-node 1 train.py\n"
@@ -46,10 +46,6 @@ constexpr char kExamples[] =
 constexpr int kMostRanks = 512;  // of a job
 // More, and times of the protocol that are not dilated, such as its timeouts, would count.
 constexpr double kMostDilation = 4;
-
-Status invalid(const std::string& message) {
-  return {ErrorCode::kInvalidArgument, message};
-}
 
 template <typename T>
 bool parse_number(std::string_view text, T* value) {
@@ -103,7 +99,7 @@ class EmulateCommand : public Subcommand {
 EmulateCommand::EmulateCommand(CLI::App& root) {
   app_ = root.add_subcommand("emulate",
                              "Run few ranks of a job for real, and the others as ghosts that send and wait");
-  app_->footer(kExamples);
+  app_->footer(kEmulateExamples);
   plan_.real = 1;
   app_->add_option("--ranks", plan_.ranks, "Ranks of the job, real ones and ghosts")
       ->required()

@@ -35,15 +35,14 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 constexpr char kFolder[] = "netsum-emulate-", kRack[] = "emulate", kLock[] = "/run.lock";
 // From SIGTERM to SIGKILL, and for a rack that another process is changing.
-constexpr seconds kTermPatience{3}, kRackPatience{10};
-constexpr seconds kKeeperPatience{60};  // a rack of 64 workers is down in ten
+constexpr std::chrono::seconds kRunTermPatience{3}, kRackPatience{10};
+constexpr std::chrono::seconds kKeeperPatience{60};  // a rack of 64 workers is down in ten
 // A program that makes a rack's namespaces goes on for a moment without the run that has started it.
 constexpr int kQuietLooks = 3;
-constexpr milliseconds kLook{100}, kPoll{5};
+constexpr milliseconds kLook{100}, kKeeperPoll{5};
 
 // Makes a file that appears locked, until the descriptor is closed.
 FileDescriptor lock_new_file(const std::string& path) {
@@ -81,7 +80,7 @@ std::vector<pid_t> processes_of(const std::string& folder) {
 
 void end_processes_of(const std::string& folder) {
   for (const int signal : {SIGTERM, SIGKILL}) {
-    const auto deadline = Clock::now() + kTermPatience;
+    const auto deadline = Clock::now() + kRunTermPatience;
     std::vector<pid_t> told;
     for (std::vector<pid_t> left = processes_of(folder); !left.empty(); left = processes_of(folder)) {
       if (Clock::now() >= deadline) break;
@@ -225,7 +224,7 @@ EmulationKeeper::~EmulationKeeper() {
     pid_t ended = 0;
     while ((ended = waitpid(pid_, &status, WNOHANG)) == 0) {
       if (Clock::now() >= deadline) kill(pid_, SIGKILL);
-      std::this_thread::sleep_for(kPoll);
+      std::this_thread::sleep_for(kKeeperPoll);
     }
     is_removed = ended == pid_ && WIFEXITED(status);  // it has said what went wrong
   }

@@ -42,7 +42,7 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kLook{50};
+constexpr milliseconds kMostSleep{50};
 // Steps are reported at most so often.
 constexpr milliseconds kReportInterval{200};
 // As that of ghosts: before something is due, the thread spins instead of sleeping.
@@ -128,7 +128,7 @@ class RealRank {
       if (player_.ended() || !due.empty()) continue;
       if (stop.wait(milliseconds(0)) != 0) return {ErrorCode::kAborted, "stopped"};
       const int64_t now = ghost::now_ns();
-      const nanoseconds left(std::min<int64_t>(player_.next_ns() - now, nanoseconds(kLook).count()));
+      const nanoseconds left(std::min<int64_t>(player_.next_ns() - now, nanoseconds(kMostSleep).count()));
       if (left <= kSpin) continue;
       std::unique_lock lock(mutex_);
       ended_.wait_for(lock, left - kSpin, [this] { return !done_.empty() || !failure_.ok(); });
@@ -374,7 +374,7 @@ Status EmulateRole::run_ghosts() {
   std::atomic<bool> ended = false;
   std::thread watch([this, &crew, &ended] {
     while (!ended.load())
-      if (stop_->wait(kLook) != 0) (*crew)->stop();
+      if (stop_->wait(kMostSleep) != 0) (*crew)->stop();
   });
   const Status status = (*crew)->run();
   ended.store(true);

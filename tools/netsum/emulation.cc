@@ -25,17 +25,12 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 // Until the other processes end as well: after a failure, of which each gets an error, and after the end of the real ranks.
-constexpr seconds kGrace{30}, kGhostGrace{5};
-constexpr milliseconds kLook{50};
-constexpr seconds kProgressInterval{2};
+constexpr std::chrono::seconds kGrace{30}, kGhostGrace{5};
+constexpr milliseconds kLookInterval{50};
+constexpr std::chrono::seconds kProgressInterval{2};
 constexpr uint64_t kLeastStepsOnOneMachine = 30;
-
-Status invalid(const std::string& message) {
-  return {ErrorCode::kInvalidArgument, message};
-}
 
 // Since the machine has started: how long its processors were to run something, or were idle; and of that, how long the hypervisor ran
 // other machines instead. In no certain unit.
@@ -343,9 +338,9 @@ Status Emulation::watch() {
     for (const Part& part : parts_)
       if (!part.ended) processes.push_back(part.process.get());
     if (processes.empty()) {
-      usleep(static_cast<useconds_t>(std::chrono::microseconds(kLook).count()));
+      usleep(static_cast<useconds_t>(std::chrono::microseconds(kLookInterval).count()));
     } else {
-      ChildProcess::read_lines(processes, kLook);
+      ChildProcess::read_lines(processes, kLookInterval);
     }
     for (Part& part : parts_) take_events(&part);
     reap_scripts();
@@ -403,7 +398,7 @@ void Emulation::end_scripts() {
   for (const int signal : {SIGTERM, SIGKILL}) {
     for (const Script& script : scripts_)
       if (!script.status) kill(-script.pid, signal);
-    const auto limit = Clock::now() + seconds(5);
+    const auto limit = Clock::now() + std::chrono::seconds(5);
     const auto all_reaped = [this] {
       reap_scripts();
       return std::all_of(scripts_.begin(), scripts_.end(),
@@ -418,7 +413,7 @@ void Emulation::tear_down() {
   for (Part& part : parts_)
     if (!part.ended) part.process->signal(SIGTERM);
   for (Part& part : parts_)
-    if (!part.ended) part.process->wait(seconds(5));
+    if (!part.ended) part.process->wait(std::chrono::seconds(5));
   keeper_.reset();
 }
 

@@ -12,10 +12,10 @@
 namespace netsum::tool {
 namespace {
 
-constexpr const char* kColours[] = {"#4878a8", "#b85450", "#2e8b57", "#9b59b6", "#e08a1e",
-                                    "#16808a", "#c0398b", "#6b6b1e", "#3c3cc8", "#7a4a1e"};
-constexpr size_t kMostDrawn = 120;  // vertices
-constexpr size_t kMostTrees = 10;   // drawn, one colour each
+constexpr const char* kTreeColours[] = {"#4878a8", "#b85450", "#2e8b57", "#9b59b6", "#e08a1e",
+                                        "#16808a", "#c0398b", "#6b6b1e", "#3c3cc8", "#7a4a1e"};
+constexpr size_t kMostDrawn = 120;      // vertices
+constexpr size_t kMostDrawnTrees = 10;  // drawn, one colour each
 constexpr double kPi = 3.14159265358979;
 
 struct Point {
@@ -24,7 +24,7 @@ struct Point {
 };
 
 const char* colour(size_t tree) {
-  return kColours[tree % std::size(kColours)];
+  return kTreeColours[tree % std::size(kTreeColours)];
 }
 
 // Distance from the nearest rank; vertices of one distance are drawn in one row, ranks in the lowest.
@@ -100,7 +100,7 @@ std::string drawing(const GraphReport& report) {
     line(report.graph.arcs[i], 0, use > 0.99 ? "#999999" : "#dddddd", 2 + 6 * use,
          fmt::format("{}: {:.0f} % busy", way_text(report.graph, {i}, " to "), 100 * use));
   }
-  for (size_t t = 0; t < std::min(report.plan.trees.size(), kMostTrees); ++t) {
+  for (size_t t = 0; t < std::min(report.plan.trees.size(), kMostDrawnTrees); ++t) {
     for (const plan::TreeEdge& edge : report.plan.trees[t].edges) {
       for (const size_t arc : edge.down) {
         line(report.graph.arcs[arc], 1.5 * (static_cast<double>(t) - 2), colour(t), 1.2,
@@ -147,7 +147,7 @@ std::string graph_html(const GraphReport& report) {
       "busier. Colours: the first trees.</p>\n";
   if (report.graph.vertices.size() <= kMostDrawn) {
     page += drawing(report) + "<p>";
-    for (size_t t = 0; t < std::min(report.plan.trees.size(), kMostTrees); ++t) {
+    for (size_t t = 0; t < std::min(report.plan.trees.size(), kMostDrawnTrees); ++t) {
       page += fmt::format("<span style=\"color: {}\">&#9632;</span> tree {}: {:.1f} % &nbsp; ", colour(t),
                           t + 1, 100.0 * report.plan.trees[t].weight / report.plan.period);
     }

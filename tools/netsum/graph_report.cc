@@ -9,11 +9,11 @@ namespace netsum::tool {
 namespace {
 
 constexpr double kBitsPerGigabyte = 8e9;
-constexpr size_t kMostTrees = 12;  // printed
-constexpr size_t kMostLinks = 12;  // printed
-constexpr size_t kMostEdges = 16;  // of a tree, printed
+constexpr size_t kMostPrintedTrees = 12;  // printed
+constexpr size_t kMostLinks = 12;         // printed
+constexpr size_t kMostEdges = 16;         // of a tree, printed
 
-double seconds(const plan::Fraction& time) {
+double s_per_gigabyte(const plan::Fraction& time) {
   return time.to_double() * kBitsPerGigabyte;
 }
 
@@ -28,26 +28,27 @@ std::string counts(const plan::Graph& graph) {
                      of_kind[1], of_kind[2], graph.arcs.size());
 }
 
-std::string row(const std::string& name, const plan::Fraction& time, const GraphReport& report,
-                const std::string& how) {
+std::string schedule_row(const std::string& name, const plan::Fraction& time, const GraphReport& report,
+                         const std::string& how) {
   const double ratio = time > 0 ? (time / report.plan.time).to_double() : 0;
-  return fmt::format("{:<26}  {:>10.4g}  {:>6.2f}  {}\n", name, seconds(time), ratio, how);
+  return fmt::format("{:<26}  {:>10.4g}  {:>6.2f}  {}\n", name, s_per_gigabyte(time), ratio, how);
 }
 
 std::string bound_text(const plan::Bound& bound) {
   return bound.how + (bound.exact ? "" : "; a bound only, the best schedule may take longer");
 }
 
-std::string times(const GraphReport& report) {
+std::string tree_times(const GraphReport& report) {
   const plan::TreePlan& plan = report.plan;
   std::string text = fmt::format("{:<26}  {:>10}  {:>6}\n", "", "S PER GB", "RATIO");
-  text += row(
+  text += schedule_row(
       all_reduce(report) ? "all-reduce by these trees" : "broadcast by these trees", plan.time, report,
       fmt::format("{:.2g} % above the best fractional shares", 100 * std::max(0.0, plan.rounding_loss())));
-  text += row("bound", plan.bound.time, report, bound_text(plan.bound));
-  if (plan.ring > 0) text += row("one ring", plan.ring, report, "for comparison");
+  text += schedule_row("bound", plan.bound.time, report, bound_text(plan.bound));
+  if (plan.ring > 0) text += schedule_row("one ring", plan.ring, report, "for comparison");
   if (report.all_gather) {
-    text += row("all-gather, bound", report.all_gather->time, report, bound_text(*report.all_gather));
+    text +=
+        schedule_row("all-gather, bound", report.all_gather->time, report, bound_text(*report.all_gather));
   }
   return text;
 }
@@ -74,14 +75,7 @@ std::vector<size_t> busiest(const GraphReport& report) {
 }
 
 nlohmann::json fraction(const plan::Fraction& time) {
-  return {{"exact", time.text()}, {"s_per_gigabyte", seconds(time)}};
-}
-
-nlohmann::json bound_json(const plan::Bound& bound) {
-  nlohmann::json json = fraction(bound.time);
-  json["how"] = bound.how;
-  json["reached"] = bound.exact;
-  return json;
+  return {{"exact", time.text()}, {"s_per_gigabyte", s_per_gigabyte(time)}};
 }
 
 nlohmann::json names(const plan::Graph& graph, const std::vector<size_t>& arcs) {
@@ -104,6 +98,13 @@ nlohmann::json tree_json(const plan::Graph& graph, const plan::Tree& tree) {
 
 }  // namespace
 
+nlohmann::json bound_json(const plan::Bound& bound) {
+  nlohmann::json json = fraction(bound.time);
+  json["how"] = bound.how;
+  json["reached"] = bound.exact;
+  return json;
+}
+
 double link_use(const GraphReport& report, size_t arc) {
   const int64_t rate = report.graph.arcs[arc].rate;
   if (rate == plan::kUnlimited || report.plan.time == plan::Fraction(0)) return 0;
@@ -118,13 +119,13 @@ std::string way_text(const plan::Graph& graph, const std::vector<size_t>& arcs, 
 
 std::string graph_text(const GraphReport& report) {
   const plan::TreePlan& plan = report.plan;
-  std::string text = counts(report.graph) + "\n\n" + times(report);
+  std::string text = counts(report.graph) + "\n\n" + tree_times(report);
   if (plan.trees.empty()) return text;
   text += fmt::format("\n{} trees, shares of {} chunks\n", plan.trees.size(), plan.period);
-  for (size_t i = 0; i < std::min(plan.trees.size(), kMostTrees); ++i)
+  for (size_t i = 0; i < std::min(plan.trees.size(), kMostPrintedTrees); ++i)
     text += tree_text(report, plan.trees[i]);
-  if (plan.trees.size() > kMostTrees)
-    text += fmt::format("  and {} more (--json)\n", plan.trees.size() - kMostTrees);
+  if (plan.trees.size() > kMostPrintedTrees)
+    text += fmt::format("  and {} more (--json)\n", plan.trees.size() - kMostPrintedTrees);
   text += "\nBusiest links\n";
   const std::vector<size_t> arcs = busiest(report);
   for (size_t i = 0; i < std::min(arcs.size(), kMostLinks); ++i) {

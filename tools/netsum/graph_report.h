@@ -18,6 +18,7 @@ struct GraphReport {
 
 std::string graph_text(const GraphReport& report);
 nlohmann::json graph_json(const GraphReport& report);
+nlohmann::json bound_json(const plan::Bound& bound);
 // For Graphviz: links with their use, the trees in colours.
 std::string graph_dot(const GraphReport& report);
 std::string graph_html(const GraphReport& report);

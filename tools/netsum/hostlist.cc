@@ -6,15 +6,13 @@
 #include <charconv>
 #include <cstdint>
 
+#include "tools/netsum/usage.h"
+
 namespace netsum::tool {
 namespace {
 
 constexpr size_t kMostDigits = 9;
 constexpr size_t kMostNameBytes = 255;
-
-Status invalid(const std::string& message) {
-  return {ErrorCode::kInvalidArgument, message};
-}
 
 bool is_number(std::string_view text) {
   return !text.empty() && text.size() <= kMostDigits &&
@@ -51,7 +49,7 @@ Status add_range(std::string_view range, std::vector<std::string>* found) {
 }
 
 // The names of one entry, which may have several brackets.
-Result<std::vector<std::string>> names_of(std::string_view entry) {
+Result<std::vector<std::string>> expand_entry(std::string_view entry) {
   std::vector<std::string> names = {""};
   while (!entry.empty()) {
     const size_t open = entry.find('[');
@@ -104,7 +102,7 @@ Result<std::vector<std::string>> parse_hostlist(std::string_view text) {
     if (i < text.size() && (text[i] == '[' || text[i] == ']')) depth += text[i] == '[' ? 1 : -1;
     if (depth < 0 || depth > 1) return invalid(fmt::format("'{}' has brackets that do not match", text));
     if (i < text.size() && (text[i] != ',' || depth > 0)) continue;
-    Result<std::vector<std::string>> entry = names_of(text.substr(start, i - start));
+    Result<std::vector<std::string>> entry = expand_entry(text.substr(start, i - start));
     if (!entry.ok()) return entry.status();
     names.insert(names.end(), entry->begin(), entry->end());
     if (names.size() > kMostListed) {

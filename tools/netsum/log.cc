@@ -21,7 +21,7 @@
 namespace netsum::tool {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kPollTime{100};
 constexpr std::chrono::milliseconds kFlushPatience{1000};
 
 }  // namespace
@@ -95,7 +95,7 @@ class LineWriter {
   void write(std::string_view text) {
     while (!text.empty()) {
       pollfd ready{STDERR_FILENO, POLLOUT, 0};
-      const int count = ::poll(&ready, 1, static_cast<int>(kLook.count()));
+      const int count = ::poll(&ready, 1, static_cast<int>(kPollTime.count()));
       if (count == 0 && stopped()) return;
       if (count <= 0) continue;
       const ssize_t written = ::write(STDERR_FILENO, text.data(), std::min<size_t>(text.size(), PIPE_BUF));

@@ -23,10 +23,6 @@ using plan::ScheduleCollective;
 // By their numbers.
 constexpr std::array<std::string_view, 9> kKinds = {"nop", "s",    "r",   "rcs", "rrs",
                                                     "rrc", "rrcs", "cpy", "re"};
-constexpr std::array<std::string_view, 3> kBuffers = {"i", "o", "s"};
-constexpr std::array<std::string_view, 3> kCollectives = {"allreduce", "allgather", "reducescatter"};
-
-constexpr unsigned kMostNumber = 1 << 20;
 
 class MscclReader {
  public:
@@ -35,7 +31,7 @@ class MscclReader {
   std::optional<plan::Schedule> read() {
     const pugi::xml_node algo = file_.root();
     if (std::string_view(algo.name()) != "algo") return std::nullopt;
-    schedule_.collective = static_cast<ScheduleCollective>(one_of(algo, "coll", kCollectives));
+    schedule_.collective = static_cast<ScheduleCollective>(one_of(algo, "coll", kScheduleCollectives));
     schedule_.chunks = number(algo, "nchunksperloop", 1);
     schedule_.in_place = number(algo, "inplace", 0, 0) != 0;
     schedule_.out_of_place = number(algo, "outofplace", 0, schedule_.in_place ? 0 : 1) != 0;
@@ -79,8 +75,9 @@ class MscclReader {
                          .after_block = number_or_none(step, "depid"),
                          .after_step = number_or_none(step, "deps")};
     if (read.kind == BlockStepKind::kNop) return read;
-    read.source = {static_cast<BlockBuffer>(one_of(step, "srcbuf", kBuffers)), number(step, "srcoff", 0)};
-    read.destination = {static_cast<BlockBuffer>(one_of(step, "dstbuf", kBuffers)),
+    read.source = {static_cast<BlockBuffer>(one_of(step, "srcbuf", kScheduleBuffers)),
+                   number(step, "srcoff", 0)};
+    read.destination = {static_cast<BlockBuffer>(one_of(step, "dstbuf", kScheduleBuffers)),
                         number(step, "dstoff", 0)};
     read.count = number(step, "cnt", 1);
     if (read.count > plan::kMostStepChunks)
@@ -101,9 +98,9 @@ class MscclReader {
     const bool is_number = !text.empty() && text.size() <= 7 &&
                            std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
     const unsigned value = is_number ? attribute.as_uint() : 0;
-    if (!is_number || value < least || value > kMostNumber)
+    if (!is_number || value < least || value > kMostScheduleNumber)
       file_.fail(node, fmt::format("<{}>: '{}' is '{}', no whole number from {} to {}", node.name(), key,
-                                   text, least, kMostNumber));
+                                   text, least, kMostScheduleNumber));
     return value;
   }
   template <size_t kCount>
@@ -131,7 +128,7 @@ std::string msccl_xml(const plan::Schedule& schedule, const std::string& name) {
       "<algo name=\"{}\" proto=\"Simple\" nchannels=\"{}\" nchunksperloop=\"{}\" ngpus=\"{}\" coll=\"{}\" "
       "inplace=\"1\" outofplace=\"0\" minBytes=\"0\" maxBytes=\"0\">\n",
       name, channels, schedule.chunks, schedule.ranks.size(),
-      kCollectives[static_cast<size_t>(schedule.collective)]);
+      kScheduleCollectives[static_cast<size_t>(schedule.collective)]);
   for (size_t r = 0; r < schedule.ranks.size(); ++r) {
     const plan::RankSchedule& rank = schedule.ranks[r];
     std::set<std::pair<int, int>> waited_for;
@@ -149,8 +146,9 @@ std::string msccl_xml(const plan::Schedule& schedule, const std::string& name) {
             "      <step s=\"{}\" type=\"{}\" srcbuf=\"{}\" srcoff=\"{}\" dstbuf=\"{}\" dstoff=\"{}\" "
             "cnt=\"{}\" "
             "depid=\"{}\" deps=\"{}\" hasdep=\"{}\"/>\n",
-            s, kKinds[static_cast<size_t>(step.kind)], kBuffers[static_cast<size_t>(step.source.buffer)],
-            step.source.chunk, kBuffers[static_cast<size_t>(step.destination.buffer)], step.destination.chunk,
+            s, kKinds[static_cast<size_t>(step.kind)],
+            kScheduleBuffers[static_cast<size_t>(step.source.buffer)], step.source.chunk,
+            kScheduleBuffers[static_cast<size_t>(step.destination.buffer)], step.destination.chunk,
             step.count, step.after_block, step.after_step,
             waited_for.contains({static_cast<int>(b), static_cast<int>(s)}) ? 1 : 0);
       }

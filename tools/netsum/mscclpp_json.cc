@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "src/base/text.h"
+#include "tools/netsum/msccl_xml.h"
 #include "tools/netsum/plan_yaml.h"
 #include "tools/netsum/usage.h"
 
@@ -23,11 +24,8 @@ using plan::BlockStep;
 using plan::BlockStepKind;
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 3> kBuffers = {"i", "o", "s"};
-constexpr std::array<std::string_view, 3> kCollectives = {"allreduce", "allgather", "reducescatter"};
 constexpr std::array<std::string_view, 2> kChannels = {"memory", "port"};
-constexpr size_t kMostFileBytes = 4 << 20;
-constexpr size_t kMostNumber = 1 << 20;
+constexpr size_t kMostPlanBytes = 4 << 20;
 
 // --- Writing
 
@@ -67,7 +65,8 @@ std::vector<std::vector<std::pair<size_t, size_t>>> merged(const plan::RankSched
 }
 
 Json place_json(const BlockStep::Place& place, uint32_t count) {
-  return {{"type", kBuffers[static_cast<size_t>(place.buffer)]}, {"index", place.chunk}, {"size", count}};
+  return {
+      {"type", kScheduleBuffers[static_cast<size_t>(place.buffer)]}, {"index", place.chunk}, {"size", count}};
 }
 
 template <typename T>
@@ -143,7 +142,7 @@ Json rank_json(const plan::Schedule& schedule, size_t r) {
   for (const auto& [peer, number] : channels) connected.push_back(peer);
   for (const auto& [peer, buffer] : remotes)
     remote_buffers.push_back({{"rank", peer},
-                              {"type", kBuffers[static_cast<size_t>(buffer)]},
+                              {"type", kScheduleBuffers[static_cast<size_t>(buffer)]},
                               {"access_channel_types", {"port"}}});
   return {{"id", r},
           {"input_chunks", schedule.chunks},
@@ -166,7 +165,8 @@ class MscclppReader : PlanYaml {
         root, "an execution plan",
         {"name", "collective", "protocol", "inplace", "reuse_resources", "gpus", "num_threads_per_block",
          "use_double_scratch_buffer", "buffer_alignment", "min_message_size", "max_message_size"});
-    schedule_.collective = static_cast<plan::ScheduleCollective>(one_of(root, "collective", kCollectives));
+    schedule_.collective =
+        static_cast<plan::ScheduleCollective>(one_of(root, "collective", kScheduleCollectives));
     if (text(root, "protocol") != "Simple")
       fail(root["protocol"], "netsum judges the protocol Simple alone, not '" + text(root, "protocol") + "'");
     schedule_.in_place = yes_or_no(needed(root, "inplace"), "inplace");
@@ -222,12 +222,12 @@ class MscclppReader : PlanYaml {
     check_keys(gpu, "a gpu",
                {"id", "input_chunks", "output_chunks", "scratch_chunks", "threadblocks", "channels",
                 "remote_buffers", "semaphores"});
-    if (number(needed(gpu, "id"), "id", 0, kMostNumber) != rank)
+    if (number(needed(gpu, "id"), "id", 0, kMostScheduleNumber) != rank)
       fail(gpu["id"], fmt::format("gpu {} is expected here", rank));
     std::array<uint32_t, 3>& chunks = schedule_.ranks[rank].chunks;
     constexpr std::array kKeys = {"input_chunks", "output_chunks", "scratch_chunks"};
     for (size_t i = 0; i < chunks.size(); ++i)
-      chunks[i] = static_cast<uint32_t>(number(needed(gpu, kKeys[i]), kKeys[i], 0, kMostNumber));
+      chunks[i] = static_cast<uint32_t>(number(needed(gpu, kKeys[i]), kKeys[i], 0, kMostScheduleNumber));
     const uint32_t larger = std::max(chunks[0], chunks[1]);
     if (rank > 0 && larger != schedule_.chunks)
       fail(gpu, fmt::format("gpu {} has {} chunks, and those before it {}", rank, larger, schedule_.chunks));
@@ -252,14 +252,14 @@ class MscclppReader : PlanYaml {
     for (const YAML::Node& node : list(gpu, "remote_buffers")) {
       check_keys(node, "a remote buffer", {"rank", "type", "access_channel_types"});
       tables.remotes.emplace_back(peer_of(needed(node, "rank"), "rank"),
-                                  static_cast<BlockBuffer>(one_of(node, "type", kBuffers)));
+                                  static_cast<BlockBuffer>(one_of(node, "type", kScheduleBuffers)));
     }
   }
 
   // A block of MSCCL++ uses several channels, and becomes a block for each, whose steps wait for each other.
   void read_block(const YAML::Node& node, size_t rank, size_t number_of_block) {
     check_keys(node, "a thread block", {"id", "ops", "channels", "remote_buffer_refs"});
-    if (number(needed(node, "id"), "id", 0, kMostNumber) != number_of_block)
+    if (number(needed(node, "id"), "id", 0, kMostScheduleNumber) != number_of_block)
       fail(node["id"], fmt::format("thread block {} is expected here", number_of_block));
     rank_ = rank;
     first_ = schedule_.ranks[rank].blocks.size();
@@ -303,9 +303,9 @@ class MscclppReader : PlanYaml {
 
   std::pair<BlockStep::Place, uint32_t> local(const YAML::Node& node) const {
     check_keys(node, "a buffer", {"type", "index", "size"});
-    return {{static_cast<BlockBuffer>(one_of(node, "type", kBuffers)),
-             static_cast<uint32_t>(number(needed(node, "index"), "index", 0, kMostNumber))},
-            static_cast<uint32_t>(number(needed(node, "size"), "size", 1, kMostNumber))};
+    return {{static_cast<BlockBuffer>(one_of(node, "type", kScheduleBuffers)),
+             static_cast<uint32_t>(number(needed(node, "index"), "index", 0, kMostScheduleNumber))},
+            static_cast<uint32_t>(number(needed(node, "size"), "size", 1, kMostScheduleNumber))};
   }
   YAML::Node buffer(const YAML::Node& op, const char* key, size_t i) const {
     const std::vector<YAML::Node> all = list(op, key);
@@ -333,9 +333,9 @@ class MscclppReader : PlanYaml {
       return schedule_.ranks[rank_].blocks[each].send == to;
     });
     if (block == known.end()) fail(node, fmt::format("the thread block has no channel to gpu {}", peer));
-    if (number(needed(node, "size"), "size", 1, kMostNumber) != count)
+    if (number(needed(node, "size"), "size", 1, kMostScheduleNumber) != count)
       fail(node["size"], "source and destination have unequal sizes");
-    const auto index = static_cast<uint32_t>(number(needed(node, "index"), "index", 0, kMostNumber));
+    const auto index = static_cast<uint32_t>(number(needed(node, "index"), "index", 0, kMostScheduleNumber));
     add(*block,
         {.kind = BlockStepKind::kPut, .source = source, .destination = {buffer, index}, .count = count});
   }
@@ -402,7 +402,7 @@ std::string mscclpp_json(const plan::Schedule& schedule, const std::string& name
   Json gpus = Json::array();
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) gpus.push_back(rank_json(schedule, rank));
   const Json json = {{"name", name},
-                     {"collective", kCollectives[static_cast<size_t>(schedule.collective)]},
+                     {"collective", kScheduleCollectives[static_cast<size_t>(schedule.collective)]},
                      {"protocol", "Simple"},
                      {"inplace", true},
                      {"reuse_resources", false},
@@ -420,10 +420,10 @@ std::optional<plan::Schedule> load_mscclpp(const std::string& file) {
   if (!stream) return std::nullopt;
   if (const int first = (stream >> std::ws).peek(); first != '{' && first != '[') return std::nullopt;
   stream.seekg(0);
-  std::string text(kMostFileBytes + 1, '\0');
+  std::string text(kMostPlanBytes + 1, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(stream.gcount()));
-  if (text.size() > kMostFileBytes) throw UsageError(printable(file) + ": is larger than 4 MiB");
+  if (text.size() > kMostPlanBytes) throw UsageError(printable(file) + ": is larger than 4 MiB");
   return with_yaml(text, file, [&](const YAML::Node& root) { return MscclppReader(file).read(root); });
 }
 

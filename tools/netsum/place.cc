@@ -14,7 +14,7 @@
 namespace netsum::tool {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kPlaceExamples[] =
     "Examples:\n"
     "  netsum place examples/graph.yaml --ranks 4\n"
     "  netsum place /etc/slurm/topology.conf --rates 100G,400G --ranks 16 --out nodelist\n"
@@ -95,7 +95,7 @@ class PlaceCommand : public Subcommand {
     app_->add_option("--convert", convert_, "Place nothing; print the cluster in this format")
         ->check(CLI::IsMember({"slurm", "slurm-yaml", "kueue", "volcano", "topograph"}))
         ->excludes(json);
-    app_->footer(kExamples);
+    app_->footer(kPlaceExamples);
   }
 
   bool chosen() const override { return app_->parsed(); }

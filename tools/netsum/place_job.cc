@@ -17,7 +17,7 @@
 namespace netsum::tool {
 namespace {
 
-constexpr size_t kMostFileBytes = 8 << 20;
+constexpr size_t kMostJobBytes = 8 << 20;
 constexpr size_t kMostIterations = 1'000'000'000'000;
 
 class JobReader : PlanYaml {
@@ -94,11 +94,11 @@ Result<std::vector<int64_t>> parse_rates(const std::string& text) {
 
 PlaceJob load_place_job(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
-  std::string text(kMostFileBytes + 1, '\0');
+  std::string text(kMostJobBytes + 1, '\0');
   if (!stream) throw UsageError(file + ": cannot be opened; give the path of a job's file");
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(stream.gcount()));
-  if (text.size() > kMostFileBytes)
+  if (text.size() > kMostJobBytes)
     throw UsageError(file + ": is larger than 8 MiB; join shards that lie together");
   return with_yaml(text, file, [&](const YAML::Node& root) { return JobReader(file).read(root); });
 }

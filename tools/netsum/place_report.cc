@@ -14,7 +14,7 @@ constexpr size_t kNone = plan::ClusterSwitch::kNone;
 constexpr size_t kMostLines = 32;  // of racks and of shards, printed
 constexpr int kPort = 5151;
 
-const plan::ClusterSwitch& at(const PlaceReport& report, size_t i) {
+const plan::ClusterSwitch& switch_at(const PlaceReport& report, size_t i) {
   return report.file.cluster.switches[i];
 }
 
@@ -31,14 +31,14 @@ bool sums(const PlaceReport& report, size_t i) {
 
 // The nearest switch with an aggregator, at or above this one.
 size_t aggregator_above(const PlaceReport& report, size_t i) {
-  while (i != kNone && !sums(report, i)) i = at(report, i).parent;
+  while (i != kNone && !sums(report, i)) i = switch_at(report, i).parent;
   return i;
 }
 
 // Ranks below each switch.
 std::vector<size_t> below(const PlaceReport& report) {
   std::vector<size_t> counts = report.placement.counts;
-  for (size_t i = counts.size(); i-- > 1;) counts[at(report, i).parent] += counts[i];
+  for (size_t i = counts.size(); i-- > 1;) counts[switch_at(report, i).parent] += counts[i];
   return counts;
 }
 
@@ -57,9 +57,9 @@ std::optional<plan::Fraction> hierarchy_time(const PlaceReport& report) {
       streams[i] = 1;
     }
     if (i == 0) break;
-    time =
-        std::max(time, plan::Fraction(static_cast<int64_t>(streams[i])) / plan::Fraction(at(report, i).up));
-    streams[at(report, i).parent] += streams[i];
+    time = std::max(
+        time, plan::Fraction(static_cast<int64_t>(streams[i])) / plan::Fraction(switch_at(report, i).up));
+    streams[switch_at(report, i).parent] += streams[i];
   }
   return {};
 }
@@ -76,7 +76,8 @@ std::optional<double> shards_time(const PlaceReport& report) {
   for (size_t i = 1; i < ranks.size(); ++i) {
     if (ranks[i] == 0) continue;
     rack[i] = static_cast<int>(topology.racks.size());
-    topology.racks.push_back({at(report, i).name, link(at(report, i).up), rack[at(report, i).parent]});
+    topology.racks.push_back(
+        {switch_at(report, i).name, link(switch_at(report, i).up), rack[switch_at(report, i).parent]});
   }
   for (const size_t host : placement.hosts) {
     const plan::ClusterHost& each = report.file.cluster.hosts[host];
@@ -87,27 +88,28 @@ std::optional<double> shards_time(const PlaceReport& report) {
   return plan->s_per_byte / 8;
 }
 
-double seconds(const PlaceReport& report, const plan::Fraction& time) {
+double time_s(const PlaceReport& report, const plan::Fraction& time) {
   return time.to_double() * static_cast<double>(report.job.gradient_bits);
 }
 
-std::string row(const std::string& name, double s, double best, const char* how) {
+std::string time_row(const std::string& name, double s, double best, const char* how) {
   return fmt::format("  {:<28}  {:>10.4g}  {:>6.2f}  {}\n", name, s, best > 0 ? s / best : 1, how);
 }
 
-std::string times(const PlaceReport& report) {
-  const double best = seconds(report, report.placement.time);
+std::string placement_times(const PlaceReport& report) {
+  const double best = time_s(report, report.placement.time);
   std::string text = fmt::format("\n  {:<28}  {:>10}  {:>6}\n", "ALL-REDUCE", "S", "RATIO");
-  text +=
-      row("best trees", best, best, "what the placement is made for; `--out graph | netsum plan` shows them");
+  text += time_row("best trees", best, best,
+                   "what the placement is made for; `--out graph | netsum plan` shows them");
   if (report.hierarchy)
-    text += row("hierarchy of aggregators", seconds(report, *report.hierarchy), best,
-                "netsum runs it: `--out aggregators`");
+    text += time_row("hierarchy of aggregators", time_s(report, *report.hierarchy), best,
+                     "netsum runs it: `--out aggregators`");
   if (report.shards_s) {
-    text += row("embedded shards", *report.shards_s * static_cast<double>(report.job.gradient_bits), best,
-                "netsum runs it without aggregators");
+    text += time_row("embedded shards", *report.shards_s * static_cast<double>(report.job.gradient_bits),
+                     best, "netsum runs it without aggregators");
   }
-  text += row("ring in this order of ranks", seconds(report, report.placement.ring), best, "for comparison");
+  text +=
+      time_row("ring in this order of ranks", time_s(report, report.placement.ring), best, "for comparison");
   return text;
 }
 
@@ -122,7 +124,7 @@ std::string racks(const PlaceReport& report) {
     const size_t count = report.placement.counts[rack];
     if (printed++ < kMostLines) {
       const auto first = names.begin() + static_cast<std::ptrdiff_t>(rank);
-      text += fmt::format("  {:<28}  {:>10}  {}\n", at(report, rack).name,
+      text += fmt::format("  {:<28}  {:>10}  {}\n", switch_at(report, rack).name,
                           fmt::format("{} of {}", count, free[rack]),
                           format_hostlist({first, first + static_cast<std::ptrdiff_t>(count)}));
     }
@@ -152,7 +154,7 @@ std::string proof(const plan::Placement& placement) {
                      placement.bound_s.to_double());
 }
 
-std::string rate_text(int64_t rate) {
+std::string link_rate_text(int64_t rate) {
   return fmt::format("{:.10g}mbit", static_cast<double>(rate) / 1e6);
 }
 
@@ -180,7 +182,7 @@ std::string place_text(const PlaceReport& report) {
       fmt::format("{} ranks on {} hosts below {} switches, in {} racks\n", placement.hosts.size(),
                   cluster.hosts.size(), cluster.switches.size(), racks_used);
   std::vector<std::string> aggregators;
-  for (const size_t each : placement.aggregators) aggregators.push_back(at(report, each).name);
+  for (const size_t each : placement.aggregators) aggregators.push_back(switch_at(report, each).name);
   text += fmt::format("the job takes {:.6g} s{}; {}\n", placement.total_s.to_double(),
                       placement.data_ns > 0 ? fmt::format(", and of these {:.4g} s to move data",
                                                           static_cast<double>(placement.data_ns) * 1e-9)
@@ -194,7 +196,7 @@ std::string place_text(const PlaceReport& report) {
   }
   if (report.file.spares)
     text += "spare hosts and switches whose sums are limited are not used; see netsum plan\n";
-  return text + times(report) + racks(report) + shards(report);
+  return text + placement_times(report) + racks(report) + shards(report);
 }
 
 nlohmann::json place_json(const PlaceReport& report) {
@@ -218,10 +220,10 @@ nlohmann::json place_json(const PlaceReport& report) {
     json["hierarchy"] = exact(*report.hierarchy * plan::Fraction(report.job.gradient_bits));
   if (report.shards_s)
     json["embedded_shards_s"] = *report.shards_s * static_cast<double>(report.job.gradient_bits);
-  for (const size_t each : placement.aggregators) json["aggregators"].push_back(at(report, each).name);
+  for (const size_t each : placement.aggregators) json["aggregators"].push_back(switch_at(report, each).name);
   for (size_t i = 0; i < placement.counts.size(); ++i) {
     if (placement.counts[i] > 0)
-      json["racks"].push_back({{"name", at(report, i).name}, {"ranks", placement.counts[i]}});
+      json["racks"].push_back({{"name", switch_at(report, i).name}, {"ranks", placement.counts[i]}});
   }
   for (size_t i = 0; i < report.job.shards.size(); ++i) {
     const plan::DataShard& shard = report.job.shards[i];
@@ -239,12 +241,12 @@ std::string aggregator_commands(const PlaceReport& report) {
         "# No aggregator is above all ranks, so netsum cannot run these as a hierarchy: allow a switch above "
         "them to sum.\n";
   for (const size_t each : report.placement.aggregators) {
-    const std::string& name = at(report, each).name;
-    const size_t above = each == 0 ? kNone : aggregator_above(report, at(report, each).parent);
+    const std::string& name = switch_at(report, each).name;
+    const size_t above = each == 0 ? kNone : aggregator_above(report, switch_at(report, each).parent);
     text += fmt::format("netsum aggregator --listen {}:{} --in-switch", name, kPort);
     if (above != kNone)
-      text += fmt::format(" --parent {}:{} --link-rate {}", at(report, above).name, kPort,
-                          rate_text(at(report, each).up));
+      text += fmt::format(" --parent {}:{} --link-rate {}", switch_at(report, above).name, kPort,
+                          link_rate_text(switch_at(report, each).up));
     text += "\n";
   }
   for (size_t rank = 0; rank < report.placement.hosts.size(); ++rank) {
@@ -252,7 +254,7 @@ std::string aggregator_commands(const PlaceReport& report) {
     const size_t above = aggregator_above(report, host.at);
     if (above != kNone)
       text += fmt::format("# rank {} on {}: NETSUM_AGGREGATOR={}:{}\n", rank, host.name,
-                          at(report, above).name, kPort);
+                          switch_at(report, above).name, kPort);
   }
   return text;
 }
@@ -308,14 +310,14 @@ std::string place_graph(const PlaceReport& report) {
   const std::vector<size_t> ranks = below(report);
   std::string hosts = "hosts:\n", switches = "switches:\n", links = "links:\n";
   const auto link = [&](const std::string& name, size_t up, int64_t rate) {
-    links += fmt::format("  - {{between: ['{}', '{}'], rate: {:.12g}Mbit/s}}\n", name, at(report, up).name,
-                         static_cast<double>(rate) / 1e6);
+    links += fmt::format("  - {{between: ['{}', '{}'], rate: {:.12g}Mbit/s}}\n", name,
+                         switch_at(report, up).name, static_cast<double>(rate) / 1e6);
   };
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] == 0) continue;
-    switches +=
-        fmt::format("  - {{name: '{}'{}}}\n", at(report, i).name, sums(report, i) ? ", sums: true" : "");
-    if (i > 0) link(at(report, i).name, at(report, i).parent, at(report, i).up);
+    switches += fmt::format("  - {{name: '{}'{}}}\n", switch_at(report, i).name,
+                            sums(report, i) ? ", sums: true" : "");
+    if (i > 0) link(switch_at(report, i).name, switch_at(report, i).parent, switch_at(report, i).up);
   }
   for (const size_t host : report.placement.hosts) {
     const plan::ClusterHost& each = report.file.cluster.hosts[host];

@@ -18,7 +18,7 @@
 namespace netsum::tool {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kPlanExamples[] =
     "Examples:\n"
     "  netsum plan examples/topology.yaml\n"
     "  netsum plan cluster.yaml --html plan.html             the same as a picture\n"
@@ -122,7 +122,7 @@ class PlanCommand : public Subcommand {
         ->excludes(bound);
     add_parsed(*app_, "--gradient", graph_.gradient, parse_size, "Bytes of the gradient in Chakra's traces")
         ->default_str("1GB");
-    app_->footer(kExamples);
+    app_->footer(kPlanExamples);
   }
 
   bool chosen() const override { return app_->parsed(); }

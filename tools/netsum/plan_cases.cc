@@ -9,8 +9,6 @@
 namespace netsum::tool {
 namespace {
 
-constexpr double kGigabyte = 1e9;
-
 bool same_links(const std::vector<plan::Link>& a, const std::vector<plan::Link>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const plan::Link& x, const plan::Link& y) {
     return x.in_bps == y.in_bps && x.out_bps == y.out_bps;

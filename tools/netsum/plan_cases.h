@@ -10,6 +10,8 @@
 
 namespace netsum::tool {
 
+inline constexpr double kGigabyte = 1e9;
+
 struct PlanCase {
   std::string name;
   plan::Topology topology;  // the part of the whole that the case uses

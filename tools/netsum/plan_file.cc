@@ -15,7 +15,7 @@
 namespace netsum::tool {
 namespace {
 
-constexpr size_t kMostFileBytes = 1 << 20;
+constexpr size_t kMostTopologyBytes = 1 << 20;
 
 class Parser : PlanYaml {
  public:
@@ -155,12 +155,12 @@ PlanInput parse_plan_input(const std::string& text, const std::string& file) {
 
 PlanInput load_plan_input(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
-  std::string text(kMostFileBytes + 1, '\0');
+  std::string text(kMostTopologyBytes + 1, '\0');
   if (!stream) throw UsageError(file + ": cannot be opened; give the path of a topology file");
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (stream.bad()) throw UsageError(file + ": cannot be read");
   text.resize(static_cast<size_t>(stream.gcount()));
-  if (text.size() > kMostFileBytes)
+  if (text.size() > kMostTopologyBytes)
     throw UsageError(file + ": is larger than 1 MiB; this is no topology file");
   return parse_plan_input(text, file);
 }

@@ -35,13 +35,6 @@ void print(const nlohmann::json& json) {
   std::printf("%s\n", json.dump(2, ' ', true, nlohmann::json::error_handler_t::replace).c_str());
 }
 
-nlohmann::json bound_json(const plan::Bound& bound) {
-  return {{"exact", bound.time.text()},
-          {"s_per_gigabyte", bound.time.to_double() * 8e9},
-          {"how", bound.how},
-          {"reached", bound.exact}};
-}
-
 // Of an all-reduce without trees: from the closed form, if the graph has one.
 int print_bounds(const plan::Graph& graph, const GraphFlags& flags, bool json) {
   nlohmann::json report;
@@ -66,7 +59,8 @@ int print_bounds(const plan::Graph& graph, const GraphFlags& flags, bool json) {
 constexpr std::string_view kChakra = "chakra:";
 
 void check_schedule(const plan::Schedule& schedule) {
-  if (const Status status = verify(schedule); !status.ok() && status.code() != ErrorCode::kResourceExhausted)
+  if (const Status status = plan::verify(schedule);
+      !status.ok() && status.code() != ErrorCode::kResourceExhausted)
     throw UsageError("the schedule of these trees is wrong: " + status.message());
 }
 
@@ -96,7 +90,7 @@ std::optional<int> judge_program(const std::string& file, bool json) {
     blocks += rank.blocks.size();
     for (const plan::ThreadBlock& block : rank.blocks) steps += block.steps.size();
   }
-  const Status status = verify(schedule);
+  const Status status = plan::verify(schedule);
   static constexpr const char* kNames[] = {"all-reduce", "all-gather", "reduce-scatter"};
   const char* collective = kNames[static_cast<size_t>(schedule.collective)];
   if (json) {

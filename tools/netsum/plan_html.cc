@@ -12,7 +12,6 @@ namespace {
 constexpr int kRow = 24;
 constexpr int kLabel = 250;
 constexpr int kBar = 420;
-constexpr double kGigabyte = 1e9;
 
 struct Bar {
   std::string label;

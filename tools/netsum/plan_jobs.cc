@@ -21,10 +21,10 @@
 namespace netsum::tool {
 namespace {
 
-constexpr size_t kMostFileBytes = 1 << 20;
+constexpr size_t kMostJobsBytes = 1 << 20;
 
 // "250us", "40ms", "1.5s"; not 0.
-std::optional<int64_t> microseconds(std::string_view text) {
+std::optional<int64_t> parse_us(std::string_view text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
@@ -71,7 +71,7 @@ class JobsReader : PlanYaml {
   int64_t time(const YAML::Node& parent, const char* key, const std::string& job) const {
     if (!parent[key]) fail(parent, "job '" + job + "' has no '" + key + ":'; give a time, such as 40ms");
     const std::string text = scalar(parent[key], key);
-    if (const std::optional<int64_t> us = microseconds(text)) return *us;
+    if (const std::optional<int64_t> us = parse_us(text)) return *us;
     fail(parent[key], "'" + std::string(key) + ": " + text +
                           "' is no time; give a whole number of microseconds with us, ms or s, such as 40ms");
   }
@@ -211,13 +211,13 @@ nlohmann::json report_json(const SharedLinks& shared, const plan::Interleaving& 
   return report;
 }
 
-SharedLinks load(const std::string& file) {
+SharedLinks load_jobs(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
-  std::string text(kMostFileBytes + 1, '\0');
+  std::string text(kMostJobsBytes + 1, '\0');
   if (!stream) throw UsageError(printable(file) + ": cannot be opened; give the path of a file of jobs");
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(stream.gcount()));
-  if (text.size() > kMostFileBytes)
+  if (text.size() > kMostJobsBytes)
     throw UsageError(printable(file) + ": is larger than 1 MiB; leave out jobs");
   return with_yaml(text, file, [&](const YAML::Node& root) { return JobsReader(file).read(root); });
 }
@@ -225,7 +225,7 @@ SharedLinks load(const std::string& file) {
 }  // namespace
 
 int plan_jobs(const std::string& file, bool json) {
-  const SharedLinks shared = load(file);
+  const SharedLinks shared = load_jobs(file);
   const Result<plan::Interleaving> found = plan::interleave(shared.jobs, shared.rates);
   if (!found.ok()) {
     // "line 7: ..." becomes "file:7: ...".

@@ -15,7 +15,7 @@
 namespace netsum::tool {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kProgramExamples[] =
     "Examples:\n"
     "  netsum program job                       job.0.jsonl, job.1.jsonl, ...: a summary\n"
     "  netsum program job --steps               and a line for each step\n"
@@ -51,7 +51,7 @@ Figures figures_of(const program::Step& step) {
 }
 
 // Of each figure.
-Figures median_of(std::vector<Figures> all) {
+Figures median_figures(std::vector<Figures> all) {
   const auto median = [&all](auto Figures::*member) {
     const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
     std::nth_element(all.begin(), middle, all.end(),
@@ -111,7 +111,7 @@ void show(const program::Program& program, bool with_steps) {
   // The first one has the set-up of the job in it.
   all.erase(all.begin());
   if (program.steps.back().partial && all.size() > 1) all.pop_back();
-  if (!all.empty()) print_row(fmt::format("median of {} others", all.size()), median_of(all));
+  if (!all.empty()) print_row(fmt::format("median of {} others", all.size()), median_figures(all));
   const size_t last = program.steps.size() - 1;
   print_operations(program.steps[program.steps[last].partial && last > 0 ? last - 1 : last]);
 }
@@ -128,7 +128,7 @@ class ProgramCommand : public Subcommand {
         "--export", export_,
         "Write PREFIX.RANK.jsonl, with chakra:PREFIX traces PREFIX.RANK.et, or with packed:PREFIX binary "
         "files PREFIX.RANK.packed");
-    app_->footer(kExamples);
+    app_->footer(kProgramExamples);
   }
 
   bool chosen() const override { return app_->parsed(); }

@@ -70,7 +70,7 @@ std::map<int, std::string> files_of(const std::string& what, const Form& form) {
   return files;
 }
 
-program::Program load(const std::string& file, const Form& form, int rank, int world_size) {
+program::Program load_program(const std::string& file, const Form& form, int rank, int world_size) {
   std::ifstream in(file, std::ios::binary);
   if (!in) throw UsageError(fmt::format("{}: it cannot be read; check its permissions", printable(file)));
   auto program = &form == &kTraces ? trace_program(in, printable(file), rank, world_size)
@@ -95,7 +95,7 @@ std::vector<program::Program> load_programs(const std::string& what) {
   const auto files = files_of(what.substr(form.begin.size()), form);
   std::vector<program::Program> programs;
   for (const auto& [rank, file] : files) {
-    programs.push_back(load(file, form, rank, std::max(files.rbegin()->first + 1, 1)));
+    programs.push_back(load_program(file, form, rank, std::max(files.rbegin()->first + 1, 1)));
     const program::Header &first = programs.front().header, &header = programs.back().header;
     if (files.size() > 1 && header.rank != rank)
       throw UsageError(

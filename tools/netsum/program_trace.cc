@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "src/base/text.h"
+#include "tools/netsum/chakra.h"
 #include "tools/netsum/chakra.pb.h"
 
 namespace netsum::tool {
@@ -27,14 +28,14 @@ namespace {
 using program::Collective;
 using program::Instruction;
 
-constexpr char kVersion[] = "0.0.4";  // of the schema
 constexpr char kGroups[] = "## process_group:init ##";
 constexpr char kEndOfStep[] = "end of step";
 constexpr size_t kMostBytes = size_t{1} << 32;  // of a trace
 constexpr size_t kMostNodeBytes = size_t{1} << 28;
 
 // Chakra's numbers of collectives. -1: of messages, which are nodes of other types.
-constexpr std::array<int64_t, program::kCollectives> kTypes = {0, 1, 7, 5, 2, 3, 4, 9, 0, 6, -1, -1};
+constexpr std::array<int64_t, program::kCollectives> kCollectiveNumbers = {0, 1, 7, 5, 2,  3,
+                                                                           4, 9, 0, 6, -1, -1};
 
 chakra::Attribute* attribute(google::protobuf::RepeatedPtrField<chakra::Attribute>* attributes,
                              const char* name) {
@@ -54,7 +55,7 @@ class Writer {
   std::string text() {
     const program::Header& header = program_.header;
     chakra::GlobalMetadata metadata;
-    metadata.set_version(kVersion);
+    metadata.set_version(kChakraVersion);
     auto* const attributes = metadata.mutable_attr();
     attribute(attributes, "netsum.world_size")->set_int64_value(header.world_size);
     attribute(attributes, "netsum.rank")->set_int64_value(header.rank);
@@ -165,7 +166,8 @@ class Writer {
     if (program::group_size(program_.header, of.group) < program_.header.world_size)
       attribute(attributes, "pg_name")->set_string_value(std::to_string(of.group));
     if (type == chakra::COMM_COLL_NODE) {
-      attribute(attributes, "comm_type")->set_int64_value(kTypes[static_cast<size_t>(of.collective)]);
+      attribute(attributes, "comm_type")
+          ->set_int64_value(kCollectiveNumbers[static_cast<size_t>(of.collective)]);
     } else {
       const bool sends = type == chakra::COMM_SEND_NODE;
       attribute(attributes, "comm_src")->set_int32_value(sends ? program_.header.rank : of.root);
@@ -545,8 +547,9 @@ class Reader {
     } else {
       const int64_t type = attributes.number("comm_type", 0, 0, 9);
       constexpr int64_t kReduceScatterBlock = 8;
-      const auto found = std::find(kTypes.begin(), kTypes.end(), type == kReduceScatterBlock ? 7 : type);
-      operation.collective = static_cast<Collective>(found - kTypes.begin());
+      const auto found = std::find(kCollectiveNumbers.begin(), kCollectiveNumbers.end(),
+                                   type == kReduceScatterBlock ? 7 : type);
+      operation.collective = static_cast<Collective>(found - kCollectiveNumbers.begin());
       if (program::has_root(operation.collective)) operation.root = 0;
     }
     constexpr auto kMost = static_cast<int64_t>(program::kMostElements);

@@ -23,7 +23,8 @@ constexpr Unit kBits[] = {{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}};
 constexpr Unit kProbabilities[] = {{"%", 0.01}, {"", 1}};
 
 // The number before the first unit that `text` ends with, in units of factor 1, if it is from `least` to `most`.
-std::optional<double> parse(std::string_view text, std::span<const Unit> units, double least, double most) {
+std::optional<double> parse_quantity(std::string_view text, std::span<const Unit> units, double least,
+                                     double most) {
   for (const Unit& unit : units) {
     if (!text.ends_with(unit.name)) continue;
     const std::string_view number = text.substr(0, text.size() - unit.name.size());
@@ -38,7 +39,7 @@ std::optional<double> parse(std::string_view text, std::span<const Unit> units, 
   return std::nullopt;
 }
 
-Status invalid(std::string_view text, const char* why) {
+Status is_not(std::string_view text, const char* why) {
   return Status(ErrorCode::kInvalidArgument, fmt::format("'{}' is not {}", text, why));
 }
 
@@ -47,11 +48,11 @@ Status invalid(std::string_view text, const char* why) {
 Result<uint64_t> parse_bytes(std::string_view text) {
   const std::string_view without_b = text.ends_with('B') ? text.substr(0, text.size() - 1) : text;
   // 2^53: beyond it a double no longer counts single bytes.
-  const std::optional<double> bytes = parse(without_b, kBytes, 0, 0x1p53);
+  const std::optional<double> bytes = parse_quantity(without_b, kBytes, 0, 0x1p53);
   if (bytes && *bytes == std::floor(*bytes)) return static_cast<uint64_t>(*bytes);
-  return invalid(text,
-                 "a size; expected a number with K, M, G (powers of 1000) or Ki, Mi, Gi (powers of 1024), "
-                 "e.g. 64Mi");
+  return is_not(text,
+                "a size; expected a number with K, M, G (powers of 1000) or Ki, Mi, Gi (powers of 1024), "
+                "e.g. 64Mi");
 }
 
 Result<uint64_t> parse_size(std::string_view text) {
@@ -61,25 +62,26 @@ Result<uint64_t> parse_size(std::string_view text) {
 }
 
 Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
-  if (const auto ms = parse(text, kMilliseconds, 1, 1e9))
+  if (const auto ms = parse_quantity(text, kMilliseconds, 1, 1e9))
     return std::chrono::milliseconds(static_cast<int64_t>(*ms));
-  return invalid(text, "a duration; expected a number with ms, s or m, 1ms or more, e.g. 30s");
+  return is_not(text, "a duration; expected a number with ms, s or m, 1ms or more, e.g. 30s");
 }
 
 Result<std::chrono::milliseconds> parse_duration_or_zero(std::string_view text) {
-  if (parse(text, kMilliseconds, 0, 0)) return std::chrono::milliseconds(0);
+  if (parse_quantity(text, kMilliseconds, 0, 0)) return std::chrono::milliseconds(0);
   return parse_duration(text);
 }
 
 Result<uint64_t> parse_rate(std::string_view text) {
   if (text == "none") return uint64_t{0};
-  if (const auto bits = parse(text, kBits, 1e6, 400e9)) return static_cast<uint64_t>(std::llround(*bits));
-  return invalid(text, "a rate from 1mbit to 400gbit; expected e.g. 100mbit, 2.5gbit, or none");
+  if (const auto bits = parse_quantity(text, kBits, 1e6, 400e9))
+    return static_cast<uint64_t>(std::llround(*bits));
+  return is_not(text, "a rate from 1mbit to 400gbit; expected e.g. 100mbit, 2.5gbit, or none");
 }
 
 Result<double> parse_probability(std::string_view text) {
-  if (const auto probability = parse(text, kProbabilities, 0, 1)) return *probability;
-  return invalid(text, "a probability; expected 0 to 1, e.g. 0.01, or 0% to 100%");
+  if (const auto probability = parse_quantity(text, kProbabilities, 0, 1)) return *probability;
+  return is_not(text, "a probability; expected 0 to 1, e.g. 0.01, or 0% to 100%");
 }
 
 std::string format_rate(uint64_t bits_per_second) {

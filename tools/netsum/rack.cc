@@ -29,7 +29,7 @@ constexpr const char* kStarFlags[] = {"--workers",     "--racks",      "--rate",
                                       "--loss",        "--multicast"};
 constexpr int kMaxP4Mtu = 1135;  // of ranks: payloads of at most 1024 bytes
 
-constexpr char kExamples[] =
+constexpr char kRackExamples[] =
     "Examples:\n"
     "  netsum rack up --workers 8 --rate 1gbit                 eight workers, one switch that sums\n"
     "  netsum rack up --workers 8 --rate 100mbit --dataplane xdp\n"
@@ -51,7 +51,7 @@ constexpr char kExamples[] =
     "Exit status: 0 success; 2 bad flags, or another rack of that name is up; 3 the operation failed;\n"
     "exec: that of the command.";
 
-int fail(const Status& status) {
+int report_error(const Status& status) {
   std::fprintf(stderr, "netsum rack: %s\n", status.message().c_str());
   return status.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
 }
@@ -93,13 +93,13 @@ void print_graph(const RackOptions& options) {
 
 int up(const RackOptions& options) {
   if (const std::string missing = missing_privilege(); !missing.empty()) {
-    return fail(Status(ErrorCode::kPermissionDenied, missing));
+    return report_error(Status(ErrorCode::kPermissionDenied, missing));
   }
   if (options.dataplane == "p4") {
-    if (const Status status = check_p4_programs(); !status.ok()) return fail(status);
+    if (const Status status = check_p4_programs(); !status.ok()) return report_error(status);
   }
   const Result<FileDescriptor> lock = lock_rack(options.name);
-  if (!lock.ok()) return fail(lock.status());
+  if (!lock.ok()) return report_error(lock.status());
   const std::string down = "`netsum rack down --name " + options.name + "`";
   if (const std::optional<RackNote> before = read_note(options.name)) {
     if (is_whole(*before)) {
@@ -108,15 +108,15 @@ int up(const RackOptions& options) {
         std::printf("rack '%s' is up already\n", options.name.c_str());
         return kExitOk;
       }
-      return fail(Status(ErrorCode::kInvalidArgument, "rack '" + options.name + "' is up, but with " +
-                                                          differs + ": take it down with " + down +
-                                                          ", or choose another --name"));
+      return report_error(Status(ErrorCode::kInvalidArgument, "rack '" + options.name + "' is up, but with " +
+                                                                  differs + ": take it down with " + down +
+                                                                  ", or choose another --name"));
     }
     std::fprintf(stderr, "netsum rack: taking away what is left of an earlier rack '%s'\n",
                  options.name.c_str());
-    if (const Status status = take_down(*before); !status.ok()) return fail(status);
+    if (const Status status = take_down(*before); !status.ok()) return report_error(status);
   }
-  if (const Status status = make_rack(options); !status.ok()) return fail(status);
+  if (const Status status = make_rack(options); !status.ok()) return report_error(status);
   if (options.graph) {
     print_graph(options);
     return kExitOk;
@@ -134,7 +134,7 @@ int up(const RackOptions& options) {
 
 int down(const std::vector<std::string>& names) {
   if (const std::string missing = missing_privilege(); !missing.empty()) {
-    return fail(Status(ErrorCode::kPermissionDenied, missing));
+    return report_error(Status(ErrorCode::kPermissionDenied, missing));
   }
   if (names.empty()) std::printf("no rack is up\n");
   for (const std::string& name : names) {
@@ -144,10 +144,10 @@ int down(const std::vector<std::string>& names) {
       continue;
     }
     const Result<FileDescriptor> lock = lock_rack(name);
-    if (!lock.ok()) return fail(lock.status());
+    if (!lock.ok()) return report_error(lock.status());
     const std::optional<RackNote> note = read_note(name);
     const Status status = note ? take_down(*note) : take_down_unnoted(name);
-    if (!status.ok()) return fail(status);
+    if (!status.ok()) return report_error(status);
     std::printf("rack '%s' is down\n", name.c_str());
   }
   return kExitOk;
@@ -166,17 +166,17 @@ int status(bool as_json) {
 
 int set(const std::string& name, const std::string& where, const RackLinkChange& change) {
   if (const std::string missing = missing_privilege(); !missing.empty()) {
-    return fail(Status(ErrorCode::kPermissionDenied, missing));
+    return report_error(Status(ErrorCode::kPermissionDenied, missing));
   }
   const std::vector<std::string> noted = noted_racks();
-  if (std::find(noted.begin(), noted.end(), name) == noted.end()) return fail(not_up(name));
+  if (std::find(noted.begin(), noted.end(), name) == noted.end()) return report_error(not_up(name));
   const Result<FileDescriptor> lock = lock_rack(name);
-  if (!lock.ok()) return fail(lock.status());
+  if (!lock.ok()) return report_error(lock.status());
   // Not before: what is read is changed and written again.
   std::optional<RackNote> note = read_note(name);
-  if (!note) return fail(not_up(name));
+  if (!note) return report_error(not_up(name));
   const Status status = change_links(&*note, where, change);
-  if (!status.ok()) return fail(status);
+  if (!status.ok()) return report_error(status);
   if (change.rate_bits) {
     for (const std::string& one : outdated_declarations(*note)) {
       std::fprintf(
@@ -201,21 +201,21 @@ uint64_t link_rate_of(const RackNote& note, const RackPlan& plan, const RackNode
 
 int exec(const std::string& name, const std::string& where, std::vector<std::string> command) {
   const std::optional<RackNote> note = read_note(name);
-  if (!note) return fail(not_up(name));
+  if (!note) return report_error(not_up(name));
   const RackPlan plan(note->options);
   const RackNode* node = plan.find_named(where);
   if (node == nullptr) {
     std::string known;
     for (const RackNode& one : plan.nodes())
       known += (known.empty() ? "" : ", ") + (one.name.empty() ? one.id : printable(one.name));
-    return fail(Status(ErrorCode::kInvalidArgument,
-                       "'" + where + "' is not in rack '" + name + "', which has " + known));
+    return report_error(Status(ErrorCode::kInvalidArgument,
+                               "'" + where + "' is not in rack '" + name + "', which has " + known));
   }
   if (const std::string missing = missing_privilege(); !missing.empty()) {
-    return fail(Status(ErrorCode::kPermissionDenied, missing));
+    return report_error(Status(ErrorCode::kPermissionDenied, missing));
   }
   if (const Status status = enter_network_namespace(node->network_namespace); !status.ok())
-    return fail(status);
+    return report_error(status);
   const std::string aggregators = aggregator_setting(plan, name, *node);
   if (aggregators.empty()) {
     unsetenv("NETSUM_AGGREGATOR");
@@ -340,7 +340,7 @@ class RackCommand : public Subcommand {
 RackCommand::RackCommand(CLI::App& root) {
   app_ = root.add_subcommand("rack", "Create a virtual rack of network namespaces: hosts, switches, links");
   app_->require_subcommand(1);
-  app_->footer(kExamples);
+  app_->footer(kRackExamples);
   const auto name_flag = [&](CLI::App* app) {
     app->add_option("--name", options_.name, "Name of the rack")->check(rack_name())->capture_default_str();
   };

@@ -16,7 +16,7 @@ bool forwards(const plan::Vertex& vertex) {
   return vertex.kind == plan::VertexKind::kSwitch;
 }
 
-std::string at(const std::string& file, int line) {
+std::string location(const std::string& file, int line) {
   return file + (line > 0 ? ":" + std::to_string(line) : "") + ": ";
 }
 
@@ -125,8 +125,8 @@ Status check_rack_graph(const plan::Graph& graph, const std::string& file) {
   for (const plan::Arc& arc : graph.arcs) {
     if (arc.rate == plan::kUnlimited || arc.rate <= kMostLinkRate) continue;
     return {ErrorCode::kInvalidArgument,
-            at(file, arc.line) + "the link from '" + printable(graph.vertices[arc.from].name) + "' to '" +
-                printable(graph.vertices[arc.to].name) + "' has " +
+            location(file, arc.line) + "the link from '" + printable(graph.vertices[arc.from].name) +
+                "' to '" + printable(graph.vertices[arc.to].name) + "' has " +
                 format_rate(static_cast<uint64_t>(arc.rate)) + "; a link of a virtual rack has at most " +
                 format_rate(kMostLinkRate)};
   }
@@ -138,7 +138,7 @@ Status check_rack_graph(const plan::Graph& graph, const std::string& file) {
                           return &graph.vertices[arc.from] == &vertex && arc.rate == plan::kUnlimited;
                         });
     if (inside || ++count <= kMostGraphNodes) continue;
-    return {ErrorCode::kResourceExhausted, at(file, vertex.line) + "'" + printable(vertex.name) +
+    return {ErrorCode::kResourceExhausted, location(file, vertex.line) + "'" + printable(vertex.name) +
                                                "' is one node too many: a virtual rack has " +
                                                std::to_string(kMostGraphNodes) +
                                                " hosts, switches and places at most"};
@@ -151,7 +151,7 @@ Status check_rack_graph(const plan::Graph& graph, const std::string& file) {
     if (there && routes.next(i, first)) continue;
     const std::string &from = graph.vertices[there ? i : first].name,
                       &to = graph.vertices[there ? first : i].name;
-    return {ErrorCode::kUnreachable, at(file, graph.vertices[i].line) + "there is no way from '" +
+    return {ErrorCode::kUnreachable, location(file, graph.vertices[i].line) + "there is no way from '" +
                                          printable(from) + "' to '" + printable(to) +
                                          "'; add the missing link"};
   }

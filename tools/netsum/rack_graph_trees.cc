@@ -28,13 +28,13 @@ size_t levels_of(const RackTree& tree) {
 }
 
 // An aggregator inside a switch is at the switch's address.
-std::string host_of(const plan::Graph& graph, size_t vertex) {
+std::string host_of_vertex(const plan::Graph& graph, size_t vertex) {
   const std::string& name = graph.vertices[vertex].name;
   return printable(name.substr(0, name.find(kInSwitch)));
 }
 
 std::string address_of(const plan::Graph& graph, size_t tree, size_t vertex) {
-  return fmt::format("{}:{}", host_of(graph, vertex), kRackControlPort + tree);
+  return fmt::format("{}:{}", host_of_vertex(graph, vertex), kRackControlPort + tree);
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ std::string tree_commands(const plan::Graph& graph, const std::vector<RackTree>&
   for (size_t tree = 0; tree < trees.size(); ++tree) {
     const auto address = [&](size_t vertex) { return address_of(graph, tree, vertex); };
     for (const size_t vertex : trees[tree].inner()) {
-      text += fmt::format("{}: netsum {}\n", host_of(graph, vertex),
+      text += fmt::format("{}: netsum {}\n", host_of_vertex(graph, vertex),
                           fmt::join(trees[tree].arguments(vertex, address), " "));
     }
   }
@@ -102,7 +102,7 @@ std::string tree_commands(const plan::Graph& graph, const std::vector<RackTree>&
     std::vector<std::string> addresses;
     for (size_t tree = 0; tree < trees.size(); ++tree)
       addresses.push_back(address_of(graph, tree, *trees[tree].joins_at(rank)));
-    text += fmt::format("{}: NETSUM_HIERARCHY=1 NETSUM_AGGREGATOR={}\n", host_of(graph, rank),
+    text += fmt::format("{}: NETSUM_HIERARCHY=1 NETSUM_AGGREGATOR={}\n", host_of_vertex(graph, rank),
                         fmt::join(addresses, ","));
   }
   return text;
@@ -140,12 +140,12 @@ std::string relay_text(const plan::Graph& graph, const std::vector<RackTree>& tr
     const auto address = [&](size_t vertex) { return address_of(graph, tree, vertex); };
     for (const size_t vertex : trees[tree].inner()) {
       if (graph.vertices[vertex].kind == plan::VertexKind::kRank) continue;
-      commands += fmt::format("# {}: netsum {}\n", host_of(graph, vertex),
+      commands += fmt::format("# {}: netsum {}\n", host_of_vertex(graph, vertex),
                               fmt::join(trees[tree].arguments(vertex, address), " "));
     }
   }
   std::string text = "# For all ranks: NETSUM_AGGREGATOR=plan:FILE. They are";
-  for (const size_t rank : graph.ranks()) text += " " + host_of(graph, rank);
+  for (const size_t rank : graph.ranks()) text += " " + host_of_vertex(graph, rank);
   if (!commands.empty()) text += "\n# Other aggregators to start:";
   return text + "\n" + commands + to_text(relay_plan(graph, trees, network, [&](size_t tree, size_t vertex) {
            return address_of(graph, tree, vertex);

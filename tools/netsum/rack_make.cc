@@ -13,8 +13,6 @@
 namespace netsum::tool {
 namespace {
 
-// An emulated processor verifies an XDP program in ten seconds; BMv2 loads its program in some.
-constexpr std::chrono::seconds kStartPatience{120};
 constexpr size_t kLinesOfLog = 25;  // in an error
 
 // Waits until the aggregator serves.

@@ -2,12 +2,16 @@
 #ifndef NETSUM_TOOLS_NETSUM_RACK_MAKE_H_
 #define NETSUM_TOOLS_NETSUM_RACK_MAKE_H_
 
+#include <chrono>
 #include <string>
 
 #include "netsum/status.h"
 #include "tools/netsum/rack_note.h"
 
 namespace netsum::tool {
+
+// For an aggregator or BMv2: an emulated processor verifies an XDP program in ten seconds; BMv2 loads its program in some.
+inline constexpr std::chrono::seconds kStartPatience{120};
 
 // All of these need the rack's lock (lock_rack), but is_whole() and log_path().
 

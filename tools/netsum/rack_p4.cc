@@ -23,7 +23,6 @@ using Clock = std::chrono::steady_clock;
 constexpr char kCompiler[] = "p4c-bm2-ss";
 constexpr char kSwitch[] = "simple_switch_grpc";
 constexpr std::chrono::minutes kCompilePatience{10};  // fifteen seconds on an idle machine
-constexpr std::chrono::seconds kStartPatience{120};
 
 std::string p4info_path(const RackOptions& options) {
   return rack_folder(options.name) + "/netsum.p4info.bin";

@@ -5,13 +5,10 @@
 
 #include "tools/netsum/quantity.h"
 #include "tools/netsum/rack_loss.h"
+#include "tools/netsum/usage.h"
 
 namespace netsum::tool {
 namespace {
-
-Status invalid(const std::string& message) {
-  return Status(ErrorCode::kInvalidArgument, message);
-}
 
 // Both ends of a lossy link.
 Status prepare_end(const std::string& network_namespace, const std::string& interface) {

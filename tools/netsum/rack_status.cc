@@ -72,12 +72,13 @@ Json describe(const RackNote& note) {
   return json;
 }
 
-std::string text_of(const Json& value) {
+std::string as_string(const Json& value) {
   return value.get<std::string>();
 }
 
 std::string link_text(const Json& link) {
-  std::string line = fmt::format("  link {}: rate {}", printable(text_of(link["id"])), text_of(link["rate"]));
+  std::string line =
+      fmt::format("  link {}: rate {}", printable(as_string(link["id"])), as_string(link["rate"]));
   if (link.contains("loss")) line += ", loses " + format_percent(link["loss"]);
   if (link.contains("packets_lost")) {
     line += fmt::format(" ({} packets so far, {} passed)", link["packets_lost"].get<uint64_t>(),
@@ -87,15 +88,15 @@ std::string link_text(const Json& link) {
 }
 
 std::string node_text(const Json& node) {
-  return fmt::format("  {:<6} {:<13} {}{}\n", text_of(node["id"]), text_of(node["address"]),
-                     text_of(node["namespace"]),
-                     node.contains("name") ? ", " + printable(text_of(node["name"])) : "");
+  return fmt::format("  {:<6} {:<13} {}{}\n", as_string(node["id"]), as_string(node["address"]),
+                     as_string(node["namespace"]),
+                     node.contains("name") ? ", " + printable(as_string(node["name"])) : "");
 }
 
 std::string aggregator_text(const Json& aggregator) {
-  return fmt::format("  aggregator {} at {} {}, log {}\n", text_of(aggregator["id"]),
-                     text_of(aggregator["address"]),
-                     aggregator["serves"].get<bool>() ? "serves" : "HAS ENDED", text_of(aggregator["log"]));
+  return fmt::format("  aggregator {} at {} {}, log {}\n", as_string(aggregator["id"]),
+                     as_string(aggregator["address"]),
+                     aggregator["serves"].get<bool>() ? "serves" : "HAS ENDED", as_string(aggregator["log"]));
 }
 
 }  // namespace
@@ -110,15 +111,15 @@ Json describe_racks() {
 
 std::string rack_text(const Json& rack) {
   const bool graph = !rack["graph"].is_null();
-  std::string text = fmt::format("rack '{}': {} workers, {}, MTU {}, dataplane {}{}\n", text_of(rack["name"]),
-                                 rack["workers"].get<int>(),
-                                 graph ? "links of a topology" : "link rate " + text_of(rack["rate"]),
-                                 rack["mtu"].get<int>(), text_of(rack["dataplane"]),
+  std::string text = fmt::format("rack '{}': {} workers, {}, MTU {}, dataplane {}{}\n",
+                                 as_string(rack["name"]), rack["workers"].get<int>(),
+                                 graph ? "links of a topology" : "link rate " + as_string(rack["rate"]),
+                                 rack["mtu"].get<int>(), as_string(rack["dataplane"]),
                                  rack["whole"].get<bool>() ? "" : "; NOT WHOLE: take it down, or up again");
-  if (rack.contains("aggregator") && text_of(rack["aggregator"]).empty()) {
+  if (rack.contains("aggregator") && as_string(rack["aggregator"]).empty()) {
     text += "  no aggregator: workers embed shards\n";
   } else if (rack.contains("aggregator")) {
-    text += fmt::format("  workers sum at NETSUM_AGGREGATOR={}\n", text_of(rack["aggregator"]));
+    text += fmt::format("  workers sum at NETSUM_AGGREGATOR={}\n", as_string(rack["aggregator"]));
   } else if (graph) {
     const size_t count = rack["graph"]["trees"].size();
     text += fmt::format("  workers sum along {} of aggregators\n",
@@ -126,13 +127,13 @@ std::string rack_text(const Json& rack) {
   } else {
     text +=
         fmt::format("  workers sum at their switch's aggregator, the switches' sums at the spine's ({})\n",
-                    text_of(rack["spine_dataplane"]));
+                    as_string(rack["spine_dataplane"]));
   }
   for (const Json& node : rack["nodes"]) text += node_text(node);
   for (const Json& aggregator : rack["aggregators"]) text += aggregator_text(aggregator);
   if (rack.contains("bmv2")) {
     text += fmt::format("  BMv2 {}, log {}\n", rack["bmv2"]["serves"].get<bool>() ? "runs" : "HAS ENDED",
-                        text_of(rack["bmv2"]["log"]));
+                        as_string(rack["bmv2"]["log"]));
   }
   for (const Json& link : rack["links"]) text += link_text(link);
   return text;

@@ -14,16 +14,13 @@
 #include "src/net/address.h"
 #include "tools/netsum/rate_flow.h"
 #include "tools/netsum/rates.grpc.pb.h"
+#include "tools/netsum/usage.h"
 #include "wire/mtu.h"
 
 namespace netsum::tool {
 namespace {
 
-Status invalid(const std::string& message) {
-  return {ErrorCode::kInvalidArgument, message};
-}
-
-Result<RateTest> parse(const rates::Test& test) {
+Result<RateTest> parse_test(const rates::Test& test) {
   const RateTest parsed{.nonce = test.nonce(),
                         .packet_bytes = test.packet_bytes(),
                         .time = std::chrono::milliseconds(test.time_ms())};
@@ -119,7 +116,7 @@ class Agent final : public RateAgent, public rates::RateAgent::Service {
     if (flows == 0 || flows > kMaxRateFlows)
       return invalid(std::to_string(flows) + " flows; 1 to " + std::to_string(kMaxRateFlows) +
                      " are possible");
-    return parse(test);
+    return parse_test(test);
   }
 
   static grpc::Status busy() {

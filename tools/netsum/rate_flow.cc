@@ -47,7 +47,7 @@ struct Header {
 static_assert(sizeof(Header) == kMinRatePacketBytes);
 
 // False for packets of others.
-bool parse(const InPacket& packet, uint64_t nonce, Header* header) {
+bool parse_header(const InPacket& packet, uint64_t nonce, Header* header) {
   if (packet.size < sizeof *header) return false;
   std::memcpy(header, packet.data, sizeof *header);
   return header->magic == kMagic && header->nonce == nonce;
@@ -133,7 +133,7 @@ class Sender {
     while (const size_t count = io_.receive(burst)) {
       for (size_t i = 0; i < count; ++i) {
         Header header;
-        if (!parse(burst[i], test_.nonce, &header) || header.kind != Kind::kReady) continue;
+        if (!parse_header(burst[i], test_.nonce, &header) || header.kind != Kind::kReady) continue;
         std::erase_if(*silent, [&](size_t target) {
           return targets_[target].flow == header.flow && number_of(target, bytes) == header.sequence;
         });
@@ -224,7 +224,7 @@ void RateReceiver::loop() {
 
 void RateReceiver::take(const InPacket& packet, int64_t now_us) {
   Header header;
-  if (!parse(packet, test_.nonce, &header) || header.flow >= flows_) return;
+  if (!parse_header(packet, test_.nonce, &header) || header.flow >= flows_) return;
   if (header.kind == Kind::kData) {
     meter_.on_data(now_us, header.flow, header.sequence, packet.size);
   } else if (header.kind == Kind::kHello) {

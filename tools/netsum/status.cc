@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr char kExamples[] =
+constexpr char kStatusExamples[] =
     "Examples:\n"
     "  netsum status --aggregator 10.0.0.9:5151          live, until Ctrl-C\n"
     "  netsum status --once                              one report, of NETSUM_AGGREGATOR\n"
@@ -68,7 +68,7 @@ StatusCommand::StatusCommand(CLI::App& root) {
   token_.declare(*app_, "File with the token that the aggregators require");
   tls_.declare_client(*app_);
   app_->add_flag("--json", json_, "Print each report as one JSON object per line");
-  app_->footer(kExamples);
+  app_->footer(kStatusExamples);
 }
 
 Json StatusCommand::look(const std::string& address) {

@@ -97,7 +97,7 @@ const AggregatorJobStatus& same_job(const AggregatorStatus& before, const Aggreg
 }
 
 // For a terminal, whatever the aggregator has sent.
-std::string text_of(const Json& text) {
+std::string printable_text(const Json& text) {
   return printable(text.get<std::string>());
 }
 
@@ -217,11 +217,11 @@ Json status_failure(const std::string& address, const Status& status) {
 
 std::string status_text(const Json& report) {
   const std::string address = report.at("address");
-  if (!report.at("ok").get<bool>()) return address + "  " + text_of(report.at("message")) + "\n";
-  std::string text =
-      fmt::format("{}  netsum {}, {}{}, {} of {} slots in use\n", address, text_of(report.at("version")),
-                  text_of(report.at("dataplane")), report.at("draining").get<bool>() ? ", draining" : "",
-                  report.at("slots_in_use").get<uint32_t>(), report.at("slots_per_core").get<uint32_t>());
+  if (!report.at("ok").get<bool>()) return address + "  " + printable_text(report.at("message")) + "\n";
+  std::string text = fmt::format(
+      "{}  netsum {}, {}{}, {} of {} slots in use\n", address, printable_text(report.at("version")),
+      printable_text(report.at("dataplane")), report.at("draining").get<bool>() ? ", draining" : "",
+      report.at("slots_in_use").get<uint32_t>(), report.at("slots_per_core").get<uint32_t>());
   text += fmt::format(
       "  in {:.0f} packets/s, {:.3f} Gbit/s; out {:.0f} packets/s, {:.3f} Gbit/s; refused {:.0f}/s, "
       "repeated {:.0f}/s\n",
@@ -232,7 +232,7 @@ std::string status_text(const Json& report) {
   for (const Json& port : report.at("ports").size() > 1 ? report.at("ports") : Json::array()) {
     const double link = port.at("link_gbits_per_s");
     text +=
-        fmt::format("  port {}{}: in {:.3f} Gbit/s, out {:.3f} Gbit/s\n", text_of(port.at("address")),
+        fmt::format("  port {}{}: in {:.3f} Gbit/s, out {:.3f} Gbit/s\n", printable_text(port.at("address")),
                     link > 0 ? fmt::format(", {:.4g} Gbit/s", link) : "",
                     port.at("received_gbits_per_s").get<double>(), port.at("sent_gbits_per_s").get<double>());
   }
@@ -242,23 +242,23 @@ std::string status_text(const Json& report) {
   text += fmt::format("  {:<24} {:<8} {:>8} {:>8} {:>10} {:>9}  {}\n", "JOB", "STATE", "MEMBERS", "AGE",
                       "SUMS/S", "GBIT/S", "LATE");
   for (const Json& job : report.at("jobs")) {
-    const std::string state = text_of(job.at("state"));
-    text += fmt::format("  {:<24} {:<8} {:>8} {:>8} {:>10.0f} {:>9.3f}  {}\n", text_of(job.at("name")),
+    const std::string state = printable_text(job.at("state"));
+    text += fmt::format("  {:<24} {:<8} {:>8} {:>8} {:>10.0f} {:>9.3f}  {}\n", printable_text(job.at("name")),
                         state.substr(0, state.find(':')),
                         fmt::format("{}/{}", job.at("members").size(), job.at("world_size").get<int>()),
                         for_long(job.at("age_ms").get<uint64_t>()), job.at("sums_per_s").get<double>(),
                         job.at("gradient_gbits_per_s").get<double>(), trouble_of(job));
     std::string members;
     for (const Json& member : job.at("members")) {
-      members += fmt::format(" {}={}", member.at("rank").get<int>(), text_of(member.at("host")));
+      members += fmt::format(" {}={}", member.at("rank").get<int>(), printable_text(member.at("host")));
     }
     if (!members.empty()) text += "    ranks" + members + "\n";
     for (const Json& fault : job.at("faults")) text += "    " + fault_text(fault) + "\n";
-    for (const Json& hang : job.at("hangs")) text += "    " + text_of(hang) + "\n";
+    for (const Json& hang : job.at("hangs")) text += "    " + printable_text(hang) + "\n";
     if (!job.at("away").empty())
       text += "    shares are away from bad links or slow hosts: " + list_of(job.at("away")) + "\n";
-    if (const std::string plan = text_of(job.at("plan")); !plan.empty()) text += "    " + plan + "\n";
-    if (const std::string verify = text_of(job.at("verify")); !verify.empty() && verify != "packet")
+    if (const std::string plan = printable_text(job.at("plan")); !plan.empty()) text += "    " + plan + "\n";
+    if (const std::string verify = printable_text(job.at("verify")); !verify.empty() && verify != "packet")
       text += "    the ranks verify every sum (verify: " + verify + ")\n";
     if (state.find(':') != std::string::npos) text += "    " + state + "\n";
   }

@@ -6,8 +6,10 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "netsum/options.h"
+#include "netsum/status.h"
 
 namespace netsum::tool {
 
@@ -16,6 +18,11 @@ class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+// `message`: what is wrong, and what to change.
+inline Status invalid(std::string message) {
+  return {ErrorCode::kInvalidArgument, std::move(message)};
+}
 
 // Of --verify.
 inline const std::map<std::string, Verify> kVerifyModes = {

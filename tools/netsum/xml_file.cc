@@ -11,18 +11,18 @@
 namespace netsum::tool {
 namespace {
 
-constexpr size_t kMostFileBytes = 64 << 20;
+constexpr size_t kMostXmlBytes = 64 << 20;
 
 }  // namespace
 
 XmlFile::XmlFile(const std::string& file) : file_(file) {
   std::ifstream stream(file_, std::ios::binary);
   if (!stream) throw UsageError(file_ + ": cannot be opened: " + std::strerror(errno));
-  text_.resize(kMostFileBytes + 1);
+  text_.resize(kMostXmlBytes + 1);
   stream.read(text_.data(), static_cast<std::streamsize>(text_.size()));
   if (stream.bad()) throw UsageError(file_ + ": cannot be read: give the path of a file");
   text_.resize(static_cast<size_t>(stream.gcount()));
-  if (text_.size() > kMostFileBytes) throw UsageError(file_ + ": is larger than 64 MiB");
+  if (text_.size() > kMostXmlBytes) throw UsageError(file_ + ": is larger than 64 MiB");
   const pugi::xml_parse_result parsed = document_.load_buffer(text_.data(), text_.size());
   if (!parsed) fail(parsed.offset, std::string("this is not XML: ") + parsed.description());
 }
