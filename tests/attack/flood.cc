@@ -1,6 +1,7 @@
 #include "tests/attack/flood.h"
 
-#include <netinet/udp.h>
+#include <linux/udp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -148,7 +149,7 @@ Status Flood::say_hello(const std::vector<uint8_t>& hello) {
 // The kernel cuts what is sent at once into packets: so one thread can send more than an aggregator can read.
 Status Flood::begin(const std::vector<uint8_t>& packet) {
   const int packet_bytes = static_cast<int>(packet.size());
-  if (setsockopt(fd_, SOL_UDP, UDP_SEGMENT, &packet_bytes, sizeof packet_bytes) != 0) {
+  if (setsockopt(fd_, IPPROTO_UDP, UDP_SEGMENT, &packet_bytes, sizeof packet_bytes) != 0) {
     return errno_status("segmentation of UDP");
   }
   for (size_t i = 0; i < kRun; ++i) run_.insert(run_.end(), packet.begin(), packet.end());

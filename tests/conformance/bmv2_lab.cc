@@ -29,7 +29,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kHosts = 4;
 constexpr uint64_t kOwnMac = 0x020000000001;
-constexpr std::chrono::seconds kPatience{20};
 // A packet of four passes that completes a round takes eight; each fence takes at least one.
 constexpr int kTurns = 10;
 
@@ -190,7 +189,7 @@ class Bmv2Run final : public NetworkRun {
     const uint64_t before = parents_found();
     NetworkRun::install(job);
     if (!job.parent) return;
-    const auto deadline = Clock::now() + kPatience;
+    const auto deadline = Clock::now() + kNetworkPatience;
     while (parents_found() == before && Clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -250,7 +249,7 @@ std::vector<Reply> Bmv2Lab::take_replies(size_t expected) {
   std::vector<Reply> replies;
   std::vector<pollfd> polls;
   for (const int fd : sockets_) polls.push_back({.fd = fd, .events = POLLIN, .revents = 0});
-  const auto deadline = Clock::now() + kPatience;
+  const auto deadline = Clock::now() + kNetworkPatience;
   while (replies.size() < expected) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0 || poll(polls.data(), polls.size(), static_cast<int>(left)) <= 0) break;

@@ -1,19 +1,13 @@
 #include "aggregator/p4/model/model_driver.h"
 #include "src/base/assert.h"
 #include "tests/conformance/network_run.h"
+#include "tests/conformance/p4_run.h"
 #include "tests/conformance/switch_lab.h"
 
 namespace netsum::conformance {
 namespace {
 
-constexpr uint32_t kOwnIp = 0x0A0000FE, kFirstIp = 0x0A000100;
-constexpr uint16_t kUdpPort = 7000;
-
-p4::Endpoint endpoint(Peer peer) {
-  return {.ip = kFirstIp + static_cast<uint32_t>(peer),
-          .udp_port = kUdpPort,
-          .port = static_cast<uint16_t>(peer + 1)};
-}
+constexpr uint32_t kOwnIp = 0x0A0000FE;
 
 class ModelLab final : public SwitchLab {
  public:
@@ -23,19 +17,19 @@ class ModelLab final : public SwitchLab {
     auto driver = std::make_unique<p4::ModelDriver>(kOwnIp);
     driver_ = driver.get();
     for (Peer peer = 0; peer < kNetworkPeers; ++peer)
-      driver_->add_host(endpoint(peer).ip, endpoint(peer).port);
+      driver_->add_host(endpoint_of(peer).ip, endpoint_of(peer).port);
     return std::unique_ptr<p4::SwitchDriver>(std::move(driver));
   }
   void send(Peer from, const Bytes& datagram) override {
-    for (const p4::Datagram& sent : driver_->feed({endpoint(from), datagram})) {
+    for (const p4::Datagram& sent : driver_->feed({endpoint_of(from), datagram})) {
       const Peer to = static_cast<Peer>(sent.peer.ip - kFirstIp);
-      NETSUM_ASSERT(sent.peer == endpoint(to));
+      NETSUM_ASSERT(sent.peer == endpoint_of(to));
       replies_.push_back({to, sent.bytes});
     }
   }
   std::vector<Reply> take_replies(size_t) override { return std::exchange(replies_, {}); }
   p4::MemberEntry place_of(Peer peer) override {
-    const p4::Endpoint at = endpoint(peer);
+    const p4::Endpoint at = endpoint_of(peer);
     return {.port = at.port, .mac = uint64_t{0x0200} << 32 | at.ip, .ip = at.ip, .udp_port = at.udp_port};
   }
   void restart() override { driver_->restart(); }
@@ -57,7 +51,7 @@ class ModelRun final : public DataplaneUnderTest {
 
   void install(const VectorJob& job) override {
     installed_.push_back(dataplane_job(job, [](Peer peer) {
-      const p4::Endpoint at = endpoint(peer);
+      const p4::Endpoint at = endpoint_of(peer);
       return *Address::parse("10.0.1." + std::to_string(at.ip & 0xFF) + ":" + std::to_string(at.udp_port));
     }));
     const Status status = dataplane_->install(installed_.back());

@@ -16,12 +16,11 @@ namespace netsum::conformance {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kPatience{20};
 constexpr uint16_t kFenceJob = 63;
 constexpr netsum_key kFenceKey{0xF37CE, 0};
 
 // Where the socket is bound.
-Address address_of(int fd) {
+Address local_address_of(int fd) {
   sockaddr_storage local{};
   socklen_t bytes = sizeof local;
   NETSUM_ASSERT(getsockname(fd, reinterpret_cast<sockaddr*>(&local), &bytes) == 0);
@@ -74,7 +73,7 @@ NetworkRun::~NetworkRun() {
 
 void NetworkRun::install(const VectorJob& job) {
   installed_.push_back(
-      dataplane_job(job, [&](Peer peer) { return address_of(sockets_[static_cast<size_t>(peer)]); }));
+      dataplane_job(job, [&](Peer peer) { return local_address_of(sockets_[static_cast<size_t>(peer)]); }));
   // Each stripe needs one of the parent's; packets concern the first.
   if (installed_.back().parent) {
     std::vector<Address>& stripes = installed_.back().parent->stripes;
@@ -116,7 +115,7 @@ bool NetworkRun::fence(std::span<const Peer> peers, std::vector<Reply>* replies)
   std::set<Peer> waiting(peers.begin(), peers.end());
   std::vector<pollfd> polls;
   for (const int fd : sockets_) polls.push_back({.fd = fd, .events = POLLIN, .revents = 0});
-  const auto deadline = Clock::now() + kPatience;
+  const auto deadline = Clock::now() + kNetworkPatience;
   while (!waiting.empty()) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0 || poll(polls.data(), polls.size(), static_cast<int>(left)) <= 0) return false;

@@ -8,6 +8,7 @@
 #ifndef NETSUM_TESTS_CONFORMANCE_NETWORK_RUN_H_
 #define NETSUM_TESTS_CONFORMANCE_NETWORK_RUN_H_
 
+#include <chrono>
 #include <map>
 #include <span>
 #include <string>
@@ -20,6 +21,8 @@ namespace netsum::conformance {
 
 // As many as the vectors and the random packets name.
 inline constexpr Peer kNetworkPeers = 12;
+// How long an answer may take.
+inline constexpr std::chrono::seconds kNetworkPatience{20};
 
 // This thread and those that it starts from now on, with the soft interrupts of what they send.
 void pin_to_one_cpu();

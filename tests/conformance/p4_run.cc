@@ -5,14 +5,6 @@
 namespace netsum::conformance {
 namespace {
 
-constexpr uint32_t kFirstIp = 0x0A000100;
-
-p4::Endpoint endpoint(Peer peer) {
-  return {.ip = kFirstIp + static_cast<uint32_t>(peer),
-          .udp_port = 7000,
-          .port = static_cast<uint16_t>(peer + 1)};
-}
-
 netsum_fields parsed(std::span<const uint8_t> datagram) {
   netsum_fields f;
   NETSUM_ASSERT(netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &f) ==
@@ -35,7 +27,7 @@ void P4Run::install(const VectorJob& job) {
   if (job.parent) {
     const Parent& parent = parents_[job.job] = {
         .at = *job.parent, .key = job.parents_packet_key(), .payload_bytes = job.payload_bytes};
-    const p4::Endpoint at = endpoint(job.parent->peer);
+    const p4::Endpoint at = endpoint_of(job.parent->peer);
     entry.parent = {.ip = at.ip,
                     .udp_port = at.udp_port,
                     .job = job.parent->job,
@@ -115,7 +107,7 @@ void P4Run::hello_up(const netsum_fields& hello) {
 }
 
 std::vector<Reply> P4Run::feed(Peer from, const Bytes& datagram) {
-  const p4::Datagram packet{endpoint(from), datagram};
+  const p4::Datagram packet{endpoint_of(from), datagram};
   pipeline_.run_arrival(packet);
   for (const p4::Datagram& for_control : pipeline_.take_for_control()) on_control(for_control);
   while (pipeline_.run_recirculated()) {
@@ -123,7 +115,7 @@ std::vector<Reply> P4Run::feed(Peer from, const Bytes& datagram) {
   std::vector<Reply> replies = std::exchange(replies_, {});
   for (const p4::Datagram& sent : pipeline_.take_sent()) {
     const Peer to = static_cast<Peer>(sent.peer.ip - kFirstIp);
-    NETSUM_ASSERT(sent.peer == endpoint(to));
+    NETSUM_ASSERT(sent.peer == endpoint_of(to));
     replies.push_back({to, sent.bytes});
   }
   return replies;

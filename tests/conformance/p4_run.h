@@ -15,6 +15,14 @@
 
 namespace netsum::conformance {
 
+inline constexpr uint32_t kFirstIp = 0x0A000100;  // of peer 0
+
+inline p4::Endpoint endpoint_of(Peer peer) {
+  return {.ip = kFirstIp + static_cast<uint32_t>(peer),
+          .udp_port = 7000,
+          .port = static_cast<uint16_t>(peer + 1)};
+}
+
 // The model combines what BMv2 can. As Tofino, it is given packets that Tofino's program takes, and does not notice overflows.
 enum class P4Chip { kBmv2, kTofino };
 

@@ -11,7 +11,7 @@
 namespace netsum::conformance {
 namespace {
 
-constexpr Peer kParent = 10;
+constexpr Peer kParentPeer = 10;
 
 class Traffic {
  public:
@@ -46,7 +46,7 @@ class Traffic {
       job.tag = rng_.chance(0.3) ? NETSUM_TAG_COOKIE : NETSUM_TAG_KEYED;
       if (index == 1 && dataplane.has_parents()) {  // sums of the second job go on to a parent
         job.parent = VectorParent{
-            .peer = kParent, .job = 1, .epoch = 3, .key = {rng_.next(), rng_.next()}, .member = 2};
+            .peer = kParentPeer, .job = 1, .epoch = 3, .key = {rng_.next(), rng_.next()}, .member = 2};
       }
       jobs_.push_back(job);
       keys_.push_back(job.packet_key());
@@ -139,7 +139,7 @@ class Traffic {
   std::pair<Peer, Bytes> parents_welcome(uint32_t payload_bytes) const {
     netsum_fields f = identity(1, 0);
     f.type = NETSUM_TYPE_WELCOME;
-    return {kParent, build_parents(f, Bytes(payload_bytes))};
+    return {kParentPeer, build_parents(f, Bytes(payload_bytes))};
   }
 
   static void leave_out_lanes(netsum_fields* f) {
@@ -173,7 +173,7 @@ class Traffic {
     } else if (rng_.chance(0.1)) {
       f.flags |= NETSUM_FLAG_OVERFLOW;
     }
-    Peer from = kParent;
+    Peer from = kParentPeer;
     if (rng_.chance(0.1)) spoil(&f, &from);
     Bytes payload(f.payload_bytes);
     for (uint8_t& byte : payload) byte = static_cast<uint8_t>(rng_.next());
