@@ -11,14 +11,6 @@ namespace {
 
 constexpr uint32_t kMaxShardSlots = 65536;
 
-std::string number(uint64_t value) {
-  return std::to_string(value);
-}
-
-Status invalid(std::string message) {
-  return {ErrorCode::kInvalidArgument, std::move(message)};
-}
-
 }  // namespace
 
 Status JobTable::check_aggregator_token(const std::string& presented) const {
@@ -40,8 +32,8 @@ Status JobTable::check_job(const JobSpec& spec) const {
   if (Status status = check_aggregator_token(spec.aggregator_token()); !status.ok()) return status;
   if (Status status = check_spec(spec); !status.ok()) return status;
   if (members_bring_shards_ && spec.slots() > kMaxShardSlots)
-    return invalid(number(spec.slots()) + " slots are out of range: a shard has at most " +
-                   number(kMaxShardSlots) + ", and 256 is usual");
+    return invalid_request(decimal(spec.slots()) + " slots are out of range: a shard has at most " +
+                           decimal(kMaxShardSlots) + ", and 256 is usual");
   // The smaller payload, that over IPv6: the grant limits the payload if members use IPv4.
   const uint32_t payload = wire::payload_for_mtu(static_cast<int>(spec.mtu()), 6);
   if (payload <= payload_limit()) return {};
@@ -50,26 +42,27 @@ Status JobTable::check_job(const JobSpec& spec) const {
   // What a switch has room for, no flag makes more.
   const std::string or_else = dataplane_->kind() == "p4" ? ", as the switch's program takes no more"
                                                          : ", or start the aggregator with a larger one";
-  return invalid("mtu " + number(spec.mtu()) + " carries " + number(payload) +
-                 " bytes of payload, but this aggregator accepts at most " + number(payload_limit()) +
-                 ": ask for an mtu of at most " + std::to_string(fits) + or_else);
+  return invalid_request("mtu " + decimal(spec.mtu()) + " carries " + decimal(payload) +
+                         " bytes of payload, but this aggregator accepts at most " +
+                         decimal(payload_limit()) + ": ask for an mtu of at most " + std::to_string(fits) +
+                         or_else);
 }
 
 Status JobTable::check_quota(const JobSpec& spec) const {
   const DataplaneLimits limits = dataplane_->limits();
   const uint64_t wanted = uint64_t{spec.slots()} + kScaleSlots;
-  const std::string asks = "job '" + spec.name() + "' asks for " + number(spec.slots()) + " slots (and " +
-                           number(kScaleSlots) + " for scales) per stripe";
+  const std::string asks = "job '" + spec.name() + "' asks for " + decimal(spec.slots()) + " slots (and " +
+                           decimal(kScaleSlots) + " for scales) per stripe";
   if (limits.quota.slots != 0 && wanted > limits.quota.slots)
     return {ErrorCode::kResourceExhausted,
-            asks + "; this aggregator's quota of slots for a job is " + number(limits.quota.slots) +
+            asks + "; this aggregator's quota of slots for a job is " + decimal(limits.quota.slots) +
                 ": ask for fewer, or start the aggregator with a larger quota"};
   const uint64_t slot_bytes = limits.bytes_of_slot(spec);
   if (limits.quota.memory_bytes != 0 && wanted > limits.quota.memory_bytes / slot_bytes)
     return {ErrorCode::kResourceExhausted,
-            asks + ", which take " + number(wanted * slot_bytes) +
+            asks + ", which take " + decimal(wanted * slot_bytes) +
                 " bytes; this aggregator's quota of memory for a job is " +
-                number(limits.quota.memory_bytes) +
+                decimal(limits.quota.memory_bytes) +
                 " bytes: ask for fewer slots, or start the aggregator with a larger quota"};
   return {};
 }
@@ -91,8 +84,9 @@ Status JobTable::check_tenant(const JobSpec& spec, const std::string& tenant) co
   if (options_.tenant.jobs != 0 && jobs >= options_.tenant.jobs)
     return refused("are " + std::to_string(jobs) + " already, as many as this aggregator's quota of jobs");
   if (options_.tenant.slots != 0 && slots > options_.tenant.slots)
-    return refused("would take " + number(slots) + " slots per stripe; this aggregator's quota of slots is " +
-                   number(options_.tenant.slots));
+    return refused("would take " + decimal(slots) +
+                   " slots per stripe; this aggregator's quota of slots is " +
+                   decimal(options_.tenant.slots));
   return {};
 }
 
@@ -106,8 +100,9 @@ Status JobTable::check_entry(int64_t now_us, const JobSpec& spec, const std::str
   if (Status status = check_room(spec); !status.ok()) return status;
   // A job that succeeds another one has waited before, if that one was here.
   if (!queue_.empty() && !succeeds_a_job_of_here(now_us, spec))
-    return {ErrorCode::kResourceExhausted, "there is no room for job '" + spec.name() + "': " +
-                                               number(queue_.size()) + " jobs that came earlier are waiting"};
+    return {ErrorCode::kResourceExhausted, "there is no room for job '" + spec.name() +
+                                               "': " + decimal(queue_.size()) +
+                                               " jobs that came earlier are waiting"};
   return {};
 }
 
@@ -121,21 +116,21 @@ Status JobTable::check_room(const JobSpec& spec) const {
     const uint32_t run = slots_.longest_run();
     if (uint64_t{spec.slots()} + kScaleSlots > run)
       return {ErrorCode::kResourceExhausted,
-              "job '" + spec.name() + "' asks for " + number(spec.slots()) + " slots (and " +
-                  number(kScaleSlots) + " for scales) per stripe, in a row; the aggregator has " +
-                  number(dataplane_->limits().slots_per_stripe) + ", of which " + number(slots_.free()) +
-                  " are free, at most " + number(run) +
+              "job '" + spec.name() + "' asks for " + decimal(spec.slots()) + " slots (and " +
+                  decimal(kScaleSlots) + " for scales) per stripe, in a row; the aggregator has " +
+                  decimal(dataplane_->limits().slots_per_stripe) + ", of which " + decimal(slots_.free()) +
+                  " are free, at most " + decimal(run) +
                   " in a row: ask for fewer, wait, or start the aggregator with more slots per core"};
   }
   if (free_indices_.empty())
     return {ErrorCode::kResourceExhausted,
-            "the aggregator serves at most " + number(options_.max_jobs) +
+            "the aggregator serves at most " + decimal(options_.max_jobs) +
                 " jobs at once: wait for one to end, or start it with a larger limit (--max-jobs)"};
   return {};
 }
 
 Status JobTable::check_capabilities(const MemberRequest& request) const {
-  const std::string rank = "rank " + number(request.rank);
+  const std::string rank = "rank " + decimal(request.rank);
   if (members_bring_shards_) return check_needs(request.job, request.dataplane, rank + "'s shard");
   const std::string own = "the dataplane '" + std::string(dataplane_->kind()) + "' of this aggregator";
   if (Status status = check_needs(request.job, dataplane_->limits().capabilities, own); !status.ok())
@@ -150,49 +145,50 @@ Status JobTable::check_rack(const MemberRequest& request) const {
   if (request.job.min_members() != 0)
     return {ErrorCode::kUnsupported,
             "the jobs of a hierarchy of aggregators cannot be regrouped: connect anew"};
-  const std::string who = "rank " + number(request.rank) + "'s aggregator";
+  const std::string who = "rank " + decimal(request.rank) + "'s aggregator";
   if (members_bring_shards_)
-    return invalid(who +
-                   " has this job's rank 0 as its parent, but a rank cannot be a parent: configure "
-                   "an aggregator as parent");
+    return invalid_request(who +
+                           " has this job's rank 0 as its parent, but a rank cannot be a parent: configure "
+                           "an aggregator as parent");
   if (request.rack_stripes == 0 || request.rack_payload_bytes < wire::kMinPayload)
-    return invalid(who + " accepts " + number(request.rack_payload_bytes) + " bytes of payload on " +
-                   number(request.rack_stripes) + " cores; at least " + number(wire::kMinPayload) +
-                   " bytes and one core are needed");
+    return invalid_request(who + " accepts " + decimal(request.rack_payload_bytes) + " bytes of payload on " +
+                           decimal(request.rack_stripes) + " cores; at least " + decimal(wire::kMinPayload) +
+                           " bytes and one core are needed");
   if (request.rack_slots <= kScaleSlots)
-    return {ErrorCode::kResourceExhausted, who + " has " + number(request.rack_slots) +
-                                               " free slots; more than " + number(kScaleSlots) +
+    return {ErrorCode::kResourceExhausted, who + " has " + decimal(request.rack_slots) +
+                                               " free slots; more than " + decimal(kScaleSlots) +
                                                " are needed"};
   return {};
 }
 
 Status JobTable::check_shard(const MemberRequest& request) const {
-  const std::string who = "rank " + number(request.rank);
+  const std::string who = "rank " + decimal(request.rank);
   if (!members_bring_shards_) {
     if (Status status = check_family(request, dataplane_->endpoints()); !status.ok()) return status;
     if (request.shard_endpoint.empty()) return {};
     if (request.job.shares() == static_cast<uint32_t>(Shares::kOff) || !request.rack.empty())
-      return invalid(who +
-                     " offers an embedded shard, but this aggregator sums without shards: "
-                     "configure aggregators on all ranks or on none");
+      return invalid_request(who +
+                             " offers an embedded shard, but this aggregator sums without shards: "
+                             "configure aggregators on all ranks or on none");
   }
   if (request.shard_endpoint.empty())
-    return invalid(who +
-                   " offers no embedded shard, but this job is summed by its members' shards: configure "
-                   "aggregators on all ranks or on none");
+    return invalid_request(
+        who +
+        " offers no embedded shard, but this job is summed by its members' shards: configure "
+        "aggregators on all ranks or on none");
   const Result<Address> endpoint = Address::parse(request.shard_endpoint);
   if (!endpoint.ok() || endpoint->port == 0)
-    return invalid(who + "'s shard endpoint '" + printable(request.shard_endpoint, 64) +
-                   "' is not a numeric address with a port");
+    return invalid_request(who + "'s shard endpoint '" + printable(request.shard_endpoint, 64) +
+                           "' is not a numeric address with a port");
   if (request.shard_payload_bytes < wire::kMinPayload)
-    return invalid(who + "'s shard accepts " + number(request.shard_payload_bytes) +
-                   " bytes of payload; at least " + number(wire::kMinPayload) + " are needed");
+    return invalid_request(who + "'s shard accepts " + decimal(request.shard_payload_bytes) +
+                           " bytes of payload; at least " + decimal(wire::kMinPayload) + " are needed");
   if (request.shard_slots <= kScaleSlots)
-    return {ErrorCode::kResourceExhausted, who + "'s shard has " + number(request.shard_slots) +
-                                               " slots; more than " + number(kScaleSlots) + " are needed"};
+    return {ErrorCode::kResourceExhausted, who + "'s shard has " + decimal(request.shard_slots) +
+                                               " slots; more than " + decimal(kScaleSlots) + " are needed"};
   if (request.shard_job > UINT16_MAX)
-    return invalid(who + "'s shard has index " + number(request.shard_job) + " for the job; at most " +
-                   number(UINT16_MAX) + " is possible");
+    return invalid_request(who + "'s shard has index " + decimal(request.shard_job) +
+                           " for the job; at most " + decimal(UINT16_MAX) + " is possible");
   return {};
 }
 

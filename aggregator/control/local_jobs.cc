@@ -10,7 +10,7 @@
 namespace netsum {
 namespace {
 
-constexpr std::chrono::seconds kHaltPatience{10};
+constexpr std::chrono::seconds kRemovalPatience{10};
 constexpr std::chrono::milliseconds kFlushPatience{1000};
 
 void enqueue(MemberStream& stream, const JobEvent& told) {
@@ -208,7 +208,7 @@ void LocalJobs::run_tasks() {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return table_.has_task() || halted_; });
-      if (halted_ && std::chrono::steady_clock::now() > halted_at_ + kHaltPatience) return;
+      if (halted_ && std::chrono::steady_clock::now() > halted_at_ + kRemovalPatience) return;
       if (!table_.has_task()) return;
     }
     run_task();
@@ -231,7 +231,7 @@ bool LocalJobs::wait_until_empty(std::chrono::steady_clock::time_point deadline)
     std::unique_lock lock(mutex_);
     empty = changed_.wait_until(lock, deadline, [&] { return table_.empty(); });
     // Their slots become free a little later; a dataplane that does not answer keeps them.
-    const auto patience = std::min(deadline, std::chrono::steady_clock::now() + kHaltPatience);
+    const auto patience = std::min(deadline, std::chrono::steady_clock::now() + kRemovalPatience);
     changed_.wait_until(lock, patience, [&] { return !table_.frees_room(); });
   }
   events_.flush(kFlushPatience);

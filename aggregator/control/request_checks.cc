@@ -10,19 +10,16 @@
 #include "wire/mtu.h"
 
 namespace netsum {
-namespace {
 
 static_assert(kMaxMembers == NETSUM_MAX_MEMBERS);
 
-std::string number(uint64_t value) {
+std::string decimal(uint64_t value) {
   return std::to_string(value);
 }
 
-Status invalid(std::string message) {
+Status invalid_request(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
 }
-
-}  // namespace
 
 MemberRequest to_member_request(const control::JoinRequest& request, const Address& peer) {
   MemberRequest member;
@@ -73,33 +70,34 @@ std::string name_of_token(const netsum_key& key, const std::string& token) {
 }
 
 Status check_member(const MemberRequest& request) {
-  const std::string who = "rank " + number(request.rank);
+  const std::string who = "rank " + decimal(request.rank);
   if (request.rank >= request.job.world_size())
-    return invalid(who + " is out of range: job '" + request.job.name() + "' has world size " +
-                   number(request.job.world_size()) + ", so ranks 0 to " +
-                   number(request.job.world_size() - 1));
+    return invalid_request(who + " is out of range: job '" + request.job.name() + "' has world size " +
+                           decimal(request.job.world_size()) + ", so ranks 0 to " +
+                           decimal(request.job.world_size() - 1));
   if (Status status = check_text(who + "'s name of its host", request.host, kMaxHostBytes); !status.ok())
     return status;
   if (Status status = check_text(who + "'s rack", request.rack, kMaxJobNameBytes); !status.ok())
     return status;
   if (request.rack.empty() && !request.origin.empty())
-    return invalid(who + " gives an origin, which only an aggregator that joins for its ranks may do");
+    return invalid_request(who +
+                           " gives an origin, which only an aggregator that joins for its ranks may do");
   if (Status status = check_text(who + "'s origin", request.origin, kMaxJobNameBytes); !status.ok())
     return status;
   if (request.liveness_us != 0 && request.liveness_us < kLeastLivenessUs)
-    return invalid(who + "'s liveness timeout is " +
-                   number(static_cast<uint64_t>(request.liveness_us) / 1000) + " ms; it must be at least " +
-                   number(kLeastLivenessUs / 1000) + " ms, or 0 for never");
+    return invalid_request(
+        who + "'s liveness timeout is " + decimal(static_cast<uint64_t>(request.liveness_us) / 1000) +
+        " ms; it must be at least " + decimal(kLeastLivenessUs / 1000) + " ms, or 0 for never");
   if (Status status = check_lists(request.dataplane, who + "'s dataplane"); !status.ok()) return status;
   return check_sharing(request);
 }
 
 Status check_sharing(const MemberRequest& request) {
   if (!request.sharing) return {};
-  const std::string who = "rank " + number(request.rank);
+  const std::string who = "rank " + decimal(request.rank);
   if (const size_t bytes = request.sharing->ByteSizeLong(); bytes > kMaxSharingBytes)
-    return {ErrorCode::kResourceExhausted, who + " declares links and aggregators in " + number(bytes) +
-                                               " bytes; at most " + number(kMaxSharingBytes) +
+    return {ErrorCode::kResourceExhausted, who + " declares links and aggregators in " + decimal(bytes) +
+                                               " bytes; at most " + decimal(kMaxSharingBytes) +
                                                " are possible: name fewer aggregators"};
   std::vector<const PlaceInfo*> paths = {&request.sharing->first_place()};
   for (const PlaceInfo& place : request.sharing->other_places()) paths.push_back(&place);
@@ -113,11 +111,11 @@ Status check_family(const MemberRequest& request, const std::vector<Address>& en
   if (!request.peer.valid()) return {};
   for (const Address& endpoint : endpoints) {
     if (!endpoint.is_wildcard() || endpoint.family == request.peer.family) continue;
-    const std::string data = "IPv" + number(endpoint.family);
-    return invalid("rank " + number(request.rank) + " reached this aggregator over IPv" +
-                   number(request.peer.family) + ", but it takes data over " + data + " only: use its " +
-                   data + " address, or start it listening on " +
-                   (endpoint.family == 4 ? "[::]" : "0.0.0.0"));
+    const std::string data = "IPv" + decimal(endpoint.family);
+    return invalid_request("rank " + decimal(request.rank) + " reached this aggregator over IPv" +
+                           decimal(request.peer.family) + ", but it takes data over " + data +
+                           " only: use its " + data + " address, or start it listening on " +
+                           (endpoint.family == 4 ? "[::]" : "0.0.0.0"));
   }
   return {};
 }

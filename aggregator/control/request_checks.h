@@ -2,6 +2,8 @@
 #ifndef NETSUM_AGGREGATOR_CONTROL_REQUEST_CHECKS_H_
 #define NETSUM_AGGREGATOR_CONTROL_REQUEST_CHECKS_H_
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "aggregator/control/job_table.h"
@@ -10,6 +12,11 @@
 #include "src/net/address.h"
 
 namespace netsum {
+
+// For messages.
+std::string decimal(uint64_t value);
+// kInvalidArgument.
+Status invalid_request(std::string message);
 
 MemberRequest to_member_request(const control::JoinRequest& request, const Address& peer);
 MemberClaim to_member_claim(const control::MemberRequest& member);
