@@ -41,7 +41,6 @@ step() { echo; echo "== $* ($((SECONDS - started)) s)"; }
 
 step "build ($preset)"
 scripts/build.sh "$preset" "$jobs"
-if [[ ${python_tests[*]} == *torch=* ]]; then scripts/install_wheel.sh; fi
 
 results="$PWD/build/$preset/test-results"
 rm -rf "$results"
@@ -92,11 +91,23 @@ choose_soak_tests() {
     if [[ $name =~ $soak_only ]]; then soak_tests+=("$id"); fi
   done < <(grep '::' "$results/collected.txt")
 }
-if [ "$what" = soak ]; then choose_soak_tests; fi
-
+wheel=
+if [ "$what" = soak ]; then
+  scripts/install_wheel.sh
+  choose_soak_tests
+elif [[ ${python_tests[*]} == *torch=* ]]; then
+  # Beside the rates of links, whose tests mostly wait, at the lowest priority; in a session of its own, to be ended with all its processes.
+  setsid nice -n 19 scripts/install_wheel.sh &
+  wheel=$!
+  trap 'kill -- "-$wheel"' EXIT
+fi
 if [ ${#link_tests[@]} -gt 0 ]; then
-  step "rates of links (pytest)"
+  step "rates of links (pytest), beside the Python package"
   "${run_files[@]}" --jobs "${#link_tests[@]}" --marks "measures and not soak" "${link_tests[@]}" || runners+=(pytest)
+fi
+if [ -n "$wheel" ]; then
+  wait "$wheel"
+  trap - EXIT
 fi
 if [ ${#python_tests[@]} -gt 0 ]; then
   step "Python package, command, racks (pytest), beside ctest"

@@ -4,7 +4,6 @@ import collections
 import contextlib
 import json
 import os
-import signal
 import subprocess
 
 from netsum_bench.processes import Watched

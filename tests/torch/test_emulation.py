@@ -218,20 +218,25 @@ dist.destroy_process_group()
 """
 
 
-def recorded(script, aggregator, *arguments, **variables):
+@pytest.fixture(scope="module")
+def scripts():
+    with ranks.Scripts() as running:
+        yield running
+
+
+def recorded(scripts, script, aggregator, *arguments, **variables):
     """Runs the script as two real ranks, and returns what rank 0 has printed."""
     more = variables | {"NETSUM_SHARED_MEMORY": "0", "NETSUM_AGGREGATOR": aggregator}
     text = f"import os\nos.environ.update({more | {'LOCAL_RANK': '0'}})\n{script.read_text(encoding='ascii')}"
-    with ranks.Scripts() as scripts:
-        ended = scripts.run_ranks(text, text, arguments=arguments)
+    ended = scripts.run_ranks(text, text, arguments=arguments)
     assert not any(one.returncode for one in ended), ended
     return json.loads(ended[0].stdout)
 
 
-def test_ghosts_that_contribute_recorded_values_repeat_a_run(tmp_path, aggregator):
+def test_ghosts_that_contribute_recorded_values_repeat_a_run(tmp_path, scripts, aggregator):
     script = tmp_path / "train.py"
     script.write_text(RERUN_SCRIPT, encoding="ascii")
-    of_real = recorded(script, aggregator, NETSUM_RECORD=str(tmp_path / "p"), NETSUM_RECORD_VALUES="1")
+    of_real = recorded(scripts, script, aggregator, NETSUM_RECORD=str(tmp_path / "p"), NETSUM_RECORD_VALUES="1")
     assert of_real[1:] == [[1, 2], [1, 2], 5]
     flags = ["--contributions", "recorded"]
     printed = emulate(tmp_path / "p", 2, aggregator, sys.executable, script, flags=flags).stdout
@@ -272,11 +277,11 @@ print(json.dumps([losses, train(alone)]), flush=True)
 """
 
 
-def test_a_rank_with_tensors_of_an_accelerator(tmp_path, aggregator):
+def test_a_rank_with_tensors_of_an_accelerator(tmp_path, scripts, aggregator):
     script = tmp_path / "train.py"
     script.write_text(DEVICE_SCRIPT, encoding="ascii")
     folder = str(pathlib.Path(__file__).parent)
-    recorded(script, aggregator, folder, NETSUM_RECORD=str(tmp_path / "p"))
+    recorded(scripts, script, aggregator, folder, NETSUM_RECORD=str(tmp_path / "p"))
     printed = emulate(tmp_path / "p", 2, aggregator, sys.executable, script, folder).stdout
     losses, alone = json.loads(printed.splitlines()[0])
     assert losses == alone
@@ -310,11 +315,11 @@ dist.destroy_process_group()
 
 
 @pytest.mark.soak
-def test_a_recorded_job_of_fsdp(tmp_path, aggregator):
+def test_a_recorded_job_of_fsdp(tmp_path, scripts, aggregator):
     script = tmp_path / "train.py"
     script.write_text(FSDP_SCRIPT, encoding="ascii")
     variables = {"NETSUM_RECORD": str(tmp_path / "p"), "NETSUM_RECORD_VALUES": "16"}
-    of_real = recorded(script, aggregator, **variables)
+    of_real = recorded(scripts, script, aggregator, **variables)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     for flags in ([], ["--contributions", "recorded"]):
         printed = emulate(tmp_path / "p", 2, aggregator, *torchrun, script, flags=flags).stdout
@@ -325,11 +330,11 @@ def test_a_recorded_job_of_fsdp(tmp_path, aggregator):
 
 
 @pytest.mark.soak
-def test_a_check_records_the_script_in_each_run(tmp_path, aggregator):
+def test_a_check_records_the_script_in_each_run(tmp_path, scripts, aggregator):
     script = tmp_path / "train.py"
     script.write_text(RERUN_SCRIPT, encoding="ascii")
     (tmp_path / "once").mkdir()
-    recorded(script, aggregator, NETSUM_RECORD=f"{tmp_path}/once/p")
+    recorded(scripts, script, aggregator, NETSUM_RECORD=f"{tmp_path}/once/p")
     flags = ["--check", "1", "--json"]
     before = os.listdir(tmp_path)
     said = emulate(tmp_path / "once" / "p", 2, aggregator, sys.executable, script, flags=flags)

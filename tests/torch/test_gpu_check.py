@@ -13,8 +13,12 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/gpu_check.py"
 @pytest.mark.parametrize("collectives", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_part_of_it(tmp_path, collectives):
     out = tmp_path / "gpu.json"
-    whole = ["collectives", "sums: netsum, 4 hosts", "losses: netsum, 2 hosts"] if collectives else []
-    sections = (*whole, "sparse and compressed", "rates: Gloo", "losses: NCCL, sockets, 2 hosts")
+    whole = (
+        ("collectives", "sparse and compressed", "sums: netsum, 4 hosts", "losses: netsum, 2 hosts")
+        if collectives
+        else ()
+    )
+    sections = (*whole, "rates: netsum, segments", "rates: Gloo", "losses: NCCL, sockets, 2 hosts")
     only = [part for section in sections for part in ("--only", section)]
     command = [sys.executable, SCRIPT, "--device", "mock", "--out", out, "--seconds", "200", *only]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
@@ -26,7 +30,8 @@ def test_a_part_of_it(tmp_path, collectives):
         assert figures["measured"]["sums: netsum, 4 hosts"]["compared"] == (5 * 5 + 1) * 2
         first, *_, last = figures["measured"]["losses: netsum, 2 hosts"]["losses"]
         assert last < first
-    assert figures["measured"]["sparse and compressed"]["compared"] == 4
+        assert figures["measured"]["sparse and compressed"]["compared"] == 4
+    assert figures["measured"]["rates: netsum, segments"].keys() == {"1 MiB", "4 MiB"}
     assert "not measured: rates: Gloo: Gloo takes no tensors of mock" in done.stderr
     assert "not measured: losses: NCCL, sockets, 2 hosts: there is no CUDA here" in done.stderr
 
