@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 
-from harness import BUILD, NETSUM, PATIENCE_S, CommandTest, clean_environment
+from harness import BUILD, LONG, NETSUM, PATIENCE_S, CommandTest, clean_environment
 
 
 class AggregatorTest(CommandTest):
@@ -313,7 +313,7 @@ class AggregatorTest(CommandTest):
 
     def test_the_log_as_json(self):
         daemon = self.start_aggregator("--log-format", "json")
-        bench = self.start_bench(daemon, "--workers", 2, "--iterations", 1_000_000, "--bytes", "4Ki", "--job", 'quo"te')
+        bench = self.start_bench(daemon, "--workers", 2, *LONG, "--job", 'quo"te')
         daemon.wait_for('"running"')
         bench.stop()
         daemon.wait_for("job ended")

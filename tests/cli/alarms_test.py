@@ -4,6 +4,7 @@ import json
 import re
 
 import yaml
+from harness import LONG
 from metrics_harness import LABEL, NAME, MetricsTest, value
 from netsum_bench.processes import free_port
 from operations_test import DEPLOY
@@ -47,7 +48,7 @@ class AlarmsTest(MetricsTest):
     def start_watched_job(self, daemon, *arguments):
         """Two ranks that sum for long; returns where rank 0 has its metrics, once it has a sum, and the commands."""
         address = f"127.0.0.1:{free_port()}"
-        long = ("--world-size", 2, "--bytes", "256Ki", "--iterations", 1_000_000, "--report-events", "--job", "mine")
+        long = ("--world-size", 2, *LONG, "--report-events", "--job", "mine")
         ranks = [
             self.start_bench(daemon, "--rank", rank, *long, *(("--metrics", address) if rank == 0 else ()), *arguments)
             for rank in range(2)

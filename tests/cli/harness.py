@@ -17,6 +17,8 @@ BUILD = pathlib.Path(os.environ.get("NETSUM_BUILD", pathlib.Path(__file__).resol
 NETSUM = str(BUILD / "tools/netsum/netsum")
 # Generous: sanitizer builds and busy machines are slow. The deadlines under test are netsum's own.
 PATIENCE_S = 60
+# Of a bench that sums until it is ended, without keeping the cores busy.
+LONG = ("--bytes", "256Ki", "--iterations", 1_000_000, "--pause", "10ms")
 
 
 def clean_environment(**more):
@@ -127,7 +129,7 @@ class CommandTest:
 
     def start_long_job(self, daemon, *arguments):
         """A bench that runs until it is stopped or something happens to it; returns when the job runs."""
-        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "256Ki", "--iterations", 1_000_000, *arguments)
+        bench = self.start_bench(daemon, "--workers", 2, *LONG, *arguments)
         daemon.wait_for("job", "state=running")
         return bench
 
@@ -140,10 +142,7 @@ class CommandTest:
                 rank,
                 "--world-size",
                 count,
-                "--bytes",
-                "256Ki",
-                "--iterations",
-                1_000_000,
+                *LONG,
                 "--report-events",
             )
             for rank in range(count)

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from harness import NETSUM, PATIENCE_S
+from harness import LONG, NETSUM, PATIENCE_S
 from hosts_harness import HostsTest, ip
 from metrics_harness import parse, value
 
@@ -63,7 +63,7 @@ class IcmpTest(HostsTest):
             self.start_in(
                 rank + 1,
                 *(NETSUM, "bench", "allreduce", "--rank", rank, "--world-size", 2, "--aggregator", daemon.address),
-                *("--bytes", "256Ki", "--timeout", timeout, *arguments),
+                *("--timeout", timeout, *arguments),
             )
             for rank in range(2)
         ]
@@ -102,14 +102,14 @@ class IcmpTest(HostsTest):
     def test_forged_messages_change_nothing(self, family):
         self.make_hosts(4)
         daemon = self.start_aggregator_in(0, family)
-        ranks = self.start_ranks(daemon, "--iterations", 1_000_000, "--report-events")
+        ranks = self.start_ranks(daemon, *LONG, "--report-events")
         self.wait_for_sums(ranks)
         for target, peer in ((0, 1), (0, 2), (1, 0), (2, 0)):
             self.attack(family, target, peer)
             self.wait_for_sums(ranks)
         for rank in ranks:
             rank.stop()
-        for rank in self.start_ranks(daemon, "--job", "next", "--iterations", 3, "--json"):
+        for rank in self.start_ranks(daemon, "--job", "next", "--bytes", "256Ki", "--iterations", 3, "--json"):
             assert rank.end() == 0, rank.text("err")
             assert json.loads(rank.text("out"))["verified"]
 
@@ -138,9 +138,7 @@ class IcmpTest(HostsTest):
     def test_what_the_kernel_refuses_is_counted_and_not_as_sent(self):
         self.make_hosts(3)
         daemon = self.start_aggregator_in(0, 4, "--metrics", "127.0.0.1:9464")
-        ranks = self.start_ranks(
-            daemon, "--iterations", 1_000_000, "--report-events", "--metrics", "127.0.0.1:9464", timeout="60s"
-        )
+        ranks = self.start_ranks(daemon, *LONG, "--report-events", "--metrics", "127.0.0.1:9464", timeout="60s")
         self.wait_for_sums(ranks)
         names = {0: "netsum_aggregator", 1: "netsum_worker"}
         for host, name in names.items():

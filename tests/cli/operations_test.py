@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from harness import PATIENCE_S
+from harness import LONG, PATIENCE_S
 from metrics_harness import MetricsTest, get, value
 from netsum_bench.processes import free_port
 
@@ -109,10 +109,7 @@ class OperationsTest(MetricsTest):
             0,
             "--world-size",
             count,
-            "--bytes",
-            "256Ki",
-            "--iterations",
-            1_000_000,
+            *LONG,
             "--report-events",
             "--metrics",
             address,
@@ -127,10 +124,7 @@ class OperationsTest(MetricsTest):
                 rank,
                 "--world-size",
                 count,
-                "--bytes",
-                "256Ki",
-                "--iterations",
-                1_000_000,
+                *LONG,
                 "--report-events",
                 "--job",
                 "mine",
@@ -173,10 +167,7 @@ class OperationsTest(MetricsTest):
             0,
             "--world-size",
             2,
-            "--bytes",
-            "256Ki",
-            "--iterations",
-            1_000_000,
+            *LONG,
             "--report-events",
             "--metrics",
             address,
@@ -196,10 +187,7 @@ class OperationsTest(MetricsTest):
             1,
             "--world-size",
             2,
-            "--bytes",
-            "256Ki",
-            "--iterations",
-            1_000_000,
+            *LONG,
             "--report-events",
             "--job",
             "mine",

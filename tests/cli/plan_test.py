@@ -6,7 +6,7 @@ import pathlib
 import re
 
 import pytest
-from harness import CommandTest
+from harness import LONG, CommandTest
 
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/topology.yaml"
 WORKERS = "hosts:\n  - {name: worker, count: 8, link: 100Mbit/s}\n"
@@ -275,7 +275,7 @@ class PlanOfAJobTest(CommandTest):
         first, second = self.start_spare_host(), self.start_spare_host()
         assert "no job is running" in self.refused(first)
         both = f"{first.address},{second.address}"
-        flags = ("--workers", 4, "--bytes", "256Ki", "--iterations", 1_000_000, "--link-rate", "100mbit")
+        flags = ("--workers", 4, *LONG, "--link-rate", "100mbit")
         self.start("bench", "allreduce", "--aggregator", both, "--job", "train", *flags)
         first.wait_for("job", "state=running")
         second.wait_for("job", "state=running")
@@ -292,7 +292,7 @@ class PlanOfAJobTest(CommandTest):
         assert text.startswith("job 'train' runs with planned shares: ") and "best mix" in text
         assert "has no plan here" in self.refused(second, status=3)
 
-        other = ("bench", "allreduce", "--aggregator", first.address, "--workers", 2, "--iterations", 1_000_000)
+        other = ("bench", "allreduce", "--aggregator", first.address, "--workers", 2, *LONG)
         self.start(*other, "--job", "other")
         first.wait_for("job=other", "state=running")
         assert "several jobs are running (" in self.refused(first)
@@ -315,7 +315,7 @@ class PlanOfAJobTest(CommandTest):
         parent = self.start_spare_host()
         child = self.start_spare_host("--parent", parent.address)
         assert f"ask the one at {parent.address}" in self.refused(child, status=3)
-        flags = ("--workers", 4, "--bytes", "256Ki", "--iterations", 1_000_000, "--link-rate", "100mbit")
+        flags = ("--workers", 4, *LONG, "--link-rate", "100mbit")
         self.start("bench", "allreduce", "--aggregator", child.address, *flags)
         parent.wait_for("job", "state=running")
         report = json.loads(self.plan(parent, "--json").text("out"))

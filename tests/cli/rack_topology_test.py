@@ -9,7 +9,7 @@ import tempfile
 import time
 
 import pytest
-from harness import NETSUM, PATIENCE_S
+from harness import LONG, NETSUM, PATIENCE_S
 from rack_harness import RackCommandTest
 
 RACKS = """\
@@ -142,7 +142,7 @@ class RackTopologyTest(RackCommandTest):
         # A rank dies with the aggregators inside it, above or below those of others: no other place brings it back.
         inside = [int(line.split()[3]) for line in plan.splitlines() if line.startswith("sum ")]
         for victim in sorted(set(inside)):
-            flags = ("--bytes", "64k", "--iterations", 1_000_000, "--on-failure", "failover", "--report-events")
+            flags = (*LONG, "--on-failure", "failover", "--report-events")
             ranks = [self.start_rank(w, 4, *flags) for w in range(4)]
             for rank in ranks:
                 rank.wait_for('"event":"iteration"', name="out")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from harness import PATIENCE_S
+from harness import LONG, PATIENCE_S
 from rack_harness import RackCommandTest
 
 RAW_FRAMES = pathlib.Path(__file__).resolve().parent / "raw_frames.py"
@@ -43,10 +43,7 @@ class XdpTrafficTest(RackCommandTest):
             self.start_rank(
                 w,
                 workers,
-                "--bytes",
-                "256Ki",
-                "--iterations",
-                1_000_000,
+                *LONG,
                 "--report-events",
                 "--timeout",
                 "20s",
