@@ -2,11 +2,13 @@
 """Checks that documents and code agree on numbers and names that stand in both.
 
 wire/ids.h against the tables of wire/PROTOCOL.md: packet types, lane types, arithmetic, formats, reasons to drop. The subcommands of
-`netsum` against docs/command.md. Run from anywhere; prints one line per offence and exits with 1 if there is any.
+`netsum` against docs/command.md. The texts of tests/mutation/known.toml against the sources. Run from anywhere; prints one line
+per offence and exits with 1 if there is any.
 """
 
 import re
 import sys
+import tomllib
 
 import check_main
 
@@ -75,10 +77,17 @@ def command_offences(root):
             yield f"docs/command.md: nothing about `netsum {name}`"
 
 
+def known_bug_offences(root):
+    for bug in tomllib.loads((root / "tests/mutation/known.toml").read_text(encoding="utf-8"))["bug"]:
+        times = (root / bug["file"]).read_text(encoding="utf-8").count(bug["old"])
+        if times != 1:
+            yield f"tests/mutation/known.toml: {bug['file']} has the text of {bug['name']} {times} times"
+
+
 def check(root):
     ids = (root / "wire/ids.h").read_text(encoding="utf-8")
     protocol = (root / "wire/PROTOCOL.md").read_text(encoding="utf-8")
-    return [*wire_offences(ids, protocol), *command_offences(root)]
+    return [*wire_offences(ids, protocol), *command_offences(root), *known_bug_offences(root)]
 
 
 if __name__ == "__main__":

@@ -27,6 +27,16 @@ def test_a_changed_number_is_found():
     assert list(check_contracts.wire_offences(IDS, PROTOCOL.replace("| 0x13 |", "| 0x19 |")))
 
 
+def test_a_known_bug_whose_text_has_changed_is_found(tmp_path):
+    (tmp_path / "tests/mutation").mkdir(parents=True)
+    (tmp_path / "a.cc").write_text("int a = 1;\nint b = 1;\n", encoding="utf-8")
+    for old, offences in (("int a", 0), ("int c", 1), ("int", 1)):
+        (tmp_path / "tests/mutation/known.toml").write_text(
+            f'[[bug]]\nname = "bug"\nfile = "a.cc"\nold = "{old}"\n', encoding="utf-8"
+        )
+        assert len(list(check_contracts.known_bug_offences(tmp_path))) == offences, old
+
+
 def test_budgets(tmp_path):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     (tmp_path / "README.md").write_text("short\n", encoding="utf-8")
