@@ -296,6 +296,47 @@ TEST_P(SparseTest, ErrorsComeToAllRanks) {
     EXPECT_TRUE(sparse_all_reduce(communicator, view_of(coo, 50, 1), result.allocator(), {}).wait().ok());
     EXPECT_THAT(result.indices, ElementsAre(1, 49));
     EXPECT_THAT(result.values, ElementsAre(kRanks, kRanks));
+    // Without a count as well.
+    if (communicator.rank() == 2) coo.indices[1] = 50;
+    const Status again = sparse_all_reduce(communicator, view_of(coo, 50, 1), result.allocator(), {}).wait();
+    EXPECT_EQ(again.code(), ErrorCode::kInvalidArgument);
+    if (communicator.rank() != 2) EXPECT_EQ(again.rank(), 2);
+  });
+}
+
+// A rank that has much more than in the last operation makes all ranks begin anew.
+TEST_P(SparseTest, SumsTablesThatAreKnown) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
+    for (const int64_t rows : {3, 4, 200, 5}) {
+      Coo coo;
+      for (int64_t i = 0; i < (communicator.rank() == 1 ? rows : 3); ++i) coo.indices.push_back(i * 7);
+      coo.values.assign(coo.indices.size(), 1);
+      Collected result;
+      const Status status =
+          sparse_all_reduce(communicator, view_of(coo, 10'000, 1), result.allocator(), {}).wait();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      std::vector<int64_t> indices;
+      std::vector<float> values;
+      for (int64_t i = 0; i < rows; ++i) {
+        indices.push_back(i * 7);
+        values.push_back(i < 3 ? kRanks : 1);
+      }
+      EXPECT_EQ(result.indices, indices);
+      EXPECT_EQ(result.values, values);
+    }
+  });
+}
+
+// One rank begins with an index, the others with a count.
+TEST_P(SparseTest, AnotherTableThanTheKnownOneIsAMismatch) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
+    const Coo coo{{1, 2}, {1, 1}};
+    Collected result;
+    const auto sum = [&](uint64_t rows) {
+      return sparse_all_reduce(communicator, view_of(coo, rows, 1), result.allocator(), {}).wait().code();
+    };
+    EXPECT_EQ(sum(50), ErrorCode::kOk);
+    EXPECT_EQ(sum(communicator.rank() == 1 ? 50 : 51), ErrorCode::kMismatch);
   });
 }
 

@@ -15,6 +15,11 @@ constexpr double kMuchSparser = 0.75;
 // The part of its greatest possible size that a union is expected to have at least, whatever it was last: otherwise the levels
 // that suit a few rows of a large table would have so large blocks that the index of a few more fills the memory.
 constexpr double kSurprise = 0.125;
+// A sparse tensor is counted when a rank has more than so many times its units of the last count, and kFewUnits, or when the
+// union has less than this part of its units then.
+constexpr uint64_t kMuchMore = 2;
+constexpr uint64_t kFewUnits = 8;
+constexpr double kMuchLess = 0.25;
 
 }  // namespace
 
@@ -61,12 +66,25 @@ Occupancy Profile::expected(const Shape& shape, uint64_t stored) const {
   return expected;
 }
 
+uint64_t Profile::last_count() const {
+  return occupancy_.blocks[0] >= kMuchLess * united_ ? static_cast<uint64_t>(stored_) : 0;
+}
+
+bool Profile::fits(uint64_t own) const {
+  return own <= kMuchMore * own_ + kFewUnits;
+}
+
 void Profile::learn(const Shape& shape, const Occupancy& occupancy, double index_bytes, uint64_t stored) {
   known_ = true;
   occupancy_ = occupancy;
   dense_ = occupancy.blocks[0] * shape.unit_bytes + index_bytes > kWorthwhile * shape.dense_bytes();
   stored_ = static_cast<double>(stored);
   dense_operations_ = 0;
+}
+
+void Profile::counted(uint64_t own) {
+  own_ = own;
+  united_ = occupancy_.blocks[0];
 }
 
 }  // namespace netsum::sparse

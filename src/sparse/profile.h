@@ -1,5 +1,5 @@
-// What the ranks know about the density of a tensor from its earlier operations, and what they conclude from it. All of it
-// follows from agreed numbers, by arithmetic that is the same on every machine, so all ranks conclude the same.
+// What the ranks know about the density of a tensor from its earlier operations, and what they conclude from it. All of it,
+// except fits(), follows from agreed numbers, by arithmetic that is the same on every machine, so all ranks conclude the same.
 #ifndef NETSUM_SRC_SPARSE_PROFILE_H_
 #define NETSUM_SRC_SPARSE_PROFILE_H_
 
@@ -33,8 +33,15 @@ class Profile {
   // What the union is expected to be.
   Occupancy expected(const Shape& shape, uint64_t stored) const;
 
+  // Of a sparse tensor: the units of all ranks together when they were last counted. 0: they have to be counted.
+  uint64_t last_count() const;
+  // Whether a rank that has `own` units now may do without a count. Ranks may differ in it.
+  bool fits(uint64_t own) const;
+
   // After the indices of an operation have been agreed on.
   void learn(const Shape& shape, const Occupancy& occupancy, double index_bytes, uint64_t stored);
+  // After learn(), if the operation has begun with a count. `own`: the units of this rank.
+  void counted(uint64_t own);
 
  private:
   bool known_ = false;
@@ -42,6 +49,8 @@ class Profile {
   Occupancy occupancy_;            // of the last union
   double stored_ = 0;              // when the tensor turned out to be dense; 0: not counted
   uint32_t dense_operations_ = 0;  // since then
+  uint64_t own_ = 0;               // units of this rank, when the ranks were last counted
+  double united_ = 0;              // of the union at that time
 };
 
 // Of the union of independent random sets of the ranks, which have `stored` units together.

@@ -47,8 +47,8 @@ Reduction::Reduction(std::unique_ptr<Tensor> tensor, const Settings& settings, P
 const SubOperation* Reduction::next() {
   if (phase_ == Phase::kBegin) begin();
   if (phase_ == Phase::kCount) {
-    if (ended_.empty()) return issue_count();
-    if (!ended_.back()) return nullptr;
+    if (!count_operation_) return issue_count();
+    if (!has_ended(count_operation_)) return nullptr;
     read_count();
   }
   if (phase_ == Phase::kPlan) plan();
@@ -56,7 +56,8 @@ const SubOperation* Reduction::next() {
     phase_ = Phase::kIssued;
     return issue(Kind::kDense, tensor_->type(), settings_.op, *tensor_->dense());
   }
-  return phase_ == Phase::kTurns ? next_in_turns() : nullptr;
+  const SubOperation* const issued = phase_ == Phase::kTurns ? next_in_turns() : nullptr;
+  return phase_ == Phase::kCount ? issue_count() : issued;
 }
 
 const SubOperation* Reduction::issue(Kind kind, DataType type, ReduceOp op, const TensorView& view) {
@@ -77,7 +78,10 @@ void Reduction::begin() {
              (can_choose && shape_.dense_bytes() < kLeastAutoBytes)) {
     phase_ = Phase::kDense;
   } else {
-    const bool counts = !is_dense || (can_choose ? profile_->wants_count() : !profile_->known());
+    if (!is_dense) stored_ = profile_->last_count();
+    assumes_count_ = stored_ > 0;
+    const bool counts =
+        is_dense ? (can_choose ? profile_->wants_count() : !profile_->known()) : !assumes_count_;
     phase_ = counts ? Phase::kCount : Phase::kPlan;
   }
 }
@@ -94,6 +98,7 @@ const SubOperation* Reduction::issue_count() {
     count_[0] = static_cast<int64_t>(units);
     count_[4] = units == shape_.positions ? 1 : 0;
   }
+  count_operation_ = ended_.size();
   return issue(Kind::kCount, DataType::kInt64, ReduceOp::kSum, {count_.data(), count_.data(), count_.size()});
 }
 
@@ -158,12 +163,16 @@ bool Reduction::use_sums() {
   in_flight_ = 0;
   settings_.combines_bits = false;
   shape_.bit_cost = or_by_sum_.expansion();
-  parts_.clear();
-  turn_ = step_ = first_part_ = 0;
-  in_turn_ = false;
+  forget_turns();
   stats_.index_bytes = 0;
   phase_ = Phase::kPlan;
   return true;
+}
+
+void Reduction::forget_turns() {
+  parts_.clear();
+  turn_ = step_ = first_part_ = 0;
+  in_turn_ = false;
 }
 
 // Turn t: level 0 of segment t, level 1 of segment t - 1, and so on; then the values of the segment behind the last level.
@@ -176,6 +185,11 @@ const SubOperation* Reduction::next_in_turns() {
         break;
       }
       if (!can_begin_turn()) break;
+      if (turn_ == 1 && std::exchange(assumes_count_, false) && has_flag()) {
+        forget_turns();
+        phase_ = Phase::kCount;
+        break;
+      }
       in_turn_ = true;
       step_ = 0;
     }
@@ -196,6 +210,11 @@ bool Reduction::can_begin_turn() const {
   for (const Part& part : parts_)
     if (!has_ended(part.index_operation)) return false;
   return turn_ < levels_.shifts.size() + kSegmentsInFlight + first_part_;
+}
+
+bool Reduction::has_flag() const {
+  const Part& first = parts_.front();
+  return settings_.combines_bits ? first.words.back() != 0 : first.lanes.back() != 0;
 }
 
 Reduction::Part& Reduction::part(size_t number) {
@@ -235,15 +254,19 @@ const SubOperation* Reduction::issue_level(Part* part, size_t number) {
     part->levels.emplace_back(part->levels.back(), part->blocks.back(), shift);
   }
   const Level& level = part->levels.back();
+  const bool has_flag = assumes_count_ && number == 0;
+  const bool flag = has_flag && (!tensor_->status().ok() || !profile_->fits(tensor_->count()));
   part->words.resize(words_for(level.bits()));
   if (level.bits() == 0) return nullptr;
   level.write(part->own, part->words.data());
   TensorView view;
   if (settings_.combines_bits) {
+    if (has_flag) part->words.push_back(flag ? 1 : 0);
     view = {part->words.data(), part->words.data(), part->words.size()};
   } else {
     part->lanes.assign(or_by_sum_.lanes(level.bits()), 0);
     or_by_sum_.spread(part->words, part->lanes.data());
+    if (has_flag) part->lanes.push_back(flag ? 1 : 0);
     view = {part->lanes.data(), part->lanes.data(), part->lanes.size()};
   }
   const DataType type = settings_.combines_bits ? DataType::kInt64 : DataType::kInt32;
@@ -294,7 +317,10 @@ void Reduction::break_off() {
 }
 
 void Reduction::end_issuing() {
-  if (segments_ > 0) profile_->learn(shape_, occupancy_, static_cast<double>(stats_.index_bytes), stored_);
+  if (segments_ > 0) {
+    profile_->learn(shape_, occupancy_, static_cast<double>(stats_.index_bytes), stored_);
+    if (count_operation_ && tensor_->dense() == nullptr) profile_->counted(tensor_->count());
+  }
   phase_ = Phase::kIssued;
   take_results();
 }

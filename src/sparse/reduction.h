@@ -1,6 +1,9 @@
 // One sparse all-reduce on one rank, as a sequence of ordinary all-reduces: a count of what the ranks have, where it is
 // needed; the OR of the indices, level by level (levels.h); and the sum of the values at the union of the indices.
 //
+// A sparse tensor that the ranks have counted before is not counted again: a flag behind the first level says whether a rank
+// has invalid input, or much more than then. All ranks then begin anew, with a count.
+//
 //   next()    the next sub-operation, if all that it depends on has ended
 //   ended()   its result is in the memory that next() named
 //
@@ -101,11 +104,14 @@ class Reduction {
   bool has_ended(const std::optional<uint64_t>& number) const { return !number || ended_[*number]; }
   const SubOperation* issue(Kind kind, DataType type, ReduceOp op, const TensorView& view);
   void begin();
+  void forget_turns();
   const SubOperation* issue_count();
   void read_count();
   void plan();
   const SubOperation* next_in_turns();
   bool can_begin_turn() const;
+  // Of the first level, which has ended.
+  bool has_flag() const;
   Part& part(size_t number);
   const SubOperation* issue_level(Part* part, size_t number);
   // Of the last level of which bits have been sent.
@@ -133,6 +139,8 @@ class Reduction {
   // Units; ranks with invalid input, and the sum of their numbers + 1; ranks with an overflow; ranks with all units.
   std::array<int64_t, 5> count_ = {};
   uint64_t stored_ = 0;  // units of all ranks together; 0: not counted
+  std::optional<uint64_t> count_operation_;
+  bool assumes_count_ = false;  // stored_ is an earlier one, and the first level ends with a flag
 
   Levels levels_;
   uint64_t segment_units_ = 0;

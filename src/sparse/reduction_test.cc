@@ -557,6 +557,103 @@ TEST(ReductionTest, InvalidIndicesOfOneRankAreAnErrorOnAll) {
   EXPECT_THAT(ranks[1].out_indices, ElementsAre(1, 9));
 }
 
+std::vector<Kind> kinds_of(const std::vector<SubOperation>& operations) {
+  std::vector<Kind> kinds;
+  for (const SubOperation& operation : operations) kinds.push_back(operation.kind);
+  return kinds;
+}
+
+// Runs one reduction of rows with the value 1, and compares.
+std::vector<Kind> kinds_of_sum(Job* job, std::vector<CooRank>* ranks, uint64_t rows, const Settings& settings,
+                               std::vector<Profile>* profiles) {
+  std::map<int64_t, float> expected;
+  for (CooRank& rank : *ranks) {
+    rank.values.assign(rank.indices.size(), 1);
+    for (const int64_t index : rank.indices) ++expected[index];
+  }
+  auto reductions = coo_reductions(ranks, rows, 1, settings, profiles);
+  const auto operations = job->run(&reductions);
+  for (const CooRank& rank : *ranks) {
+    std::map<int64_t, float> sums;
+    for (size_t i = 0; i < rank.out_indices.size(); ++i) sums[rank.out_indices[i]] = rank.out_values[i];
+    EXPECT_EQ(sums, expected);
+  }
+  return kinds_of(operations);
+}
+
+// Rows [begin, end).
+CooRank rows_between(int64_t begin, int64_t end) {
+  CooRank rank;
+  for (int64_t index = begin; index < end; ++index) rank.indices.push_back(index);
+  return rank;
+}
+
+TEST(ReductionTest, KnownSparseTensorsAreCountedAgainOnlyIfARankHasMuchMoreOrTheUnionIsMuchLess) {
+  constexpr uint64_t kRows = 1'000;
+  for (const bool combines_bits : {true, false}) {
+    SCOPED_TRACE(combines_bits);
+    Rng rng(1);
+    Job job(&rng);
+    std::vector<Profile> profiles(3);
+    const std::vector<Kind> counted = {Kind::kCount, Kind::kIndex, Kind::kValues};
+    const std::vector<Kind> known = {Kind::kIndex, Kind::kValues};
+    const std::vector<Kind> begun_anew = {Kind::kIndex, Kind::kCount, Kind::kIndex, Kind::kValues};
+    const auto run = [&](int64_t of_rank_1, int64_t of_rank_2) {
+      std::vector<CooRank> ranks = {rows_between(0, 100), rows_between(50, 50 + of_rank_1),
+                                    rows_between(0, of_rank_2)};
+      return kinds_of_sum(&job, &ranks, kRows, {.combines_bits = combines_bits}, &profiles);
+    };
+    EXPECT_EQ(run(100, 0), counted);
+    EXPECT_EQ(run(100, 0), known);
+    EXPECT_EQ(run(208, 0), known) << "twice as many, and eight";
+    EXPECT_EQ(run(209, 0), begun_anew);
+    EXPECT_EQ(run(418, 8), known) << "compared with the last count";
+    EXPECT_EQ(run(418, 9), begun_anew);
+    EXPECT_EQ(run(900, 9), begun_anew);
+    EXPECT_EQ(run(100, 0), known) << "less is found out from the union";
+    EXPECT_EQ(run(100, 0), counted);
+    EXPECT_EQ(run(100, 0), known);
+  }
+}
+
+// The first level of what is known has been sent when a rank says that it does not fit.
+TEST(ReductionTest, InvalidIndicesAreFoundOutWithoutACount) {
+  Rng rng(1);
+  Job job(&rng);
+  std::vector<Profile> profiles(2);
+  const auto run = [&](int64_t index) {
+    std::vector<CooRank> ranks = {{.indices = {1}, .values = {1}}, {.indices = {index}, .values = {1}}};
+    auto reductions = coo_reductions(&ranks, 10, 1, {}, &profiles);
+    const auto kinds = kinds_of(job.run(&reductions));
+    EXPECT_EQ(reductions[0].status().code(), reductions[1].status().code());
+    EXPECT_FALSE(reductions[0].is_broken());
+    if (!reductions[0].status().ok()) {
+      EXPECT_THAT(reductions[0].status().message(), HasSubstr("rank 1 has invalid indices"));
+    }
+    return kinds;
+  };
+  run(2);
+  EXPECT_THAT(run(3), ElementsAre(Kind::kIndex, Kind::kValues));
+  EXPECT_THAT(run(10), ElementsAre(Kind::kIndex, Kind::kCount));
+  EXPECT_THAT(run(3), ElementsAre(Kind::kIndex, Kind::kValues));
+}
+
+// A union that was a few neighbours must not choose the levels of one that is spread over a large table.
+TEST(ReductionTest, TheIndexOfASurpriseIsSmall) {
+  Rng rng(1);
+  Job job(&rng);
+  std::vector<Profile> profiles(1);
+  std::vector<CooRank> ranks(1);
+  for (const int64_t distance : {1, 1, 1 << 20}) {
+    ranks[0] = {};
+    for (int64_t i = 0; i < (distance > 1 ? 30'000 : 10); ++i) ranks[0].indices.push_back(i * distance);
+    ranks[0].values.assign(ranks[0].indices.size(), 1);
+    auto reductions = coo_reductions(&ranks, uint64_t{1} << 40, 1, {}, &profiles);
+    job.run(&reductions);
+    EXPECT_LE(reductions[0].stats().index_bytes, size_t{1} << 20) << distance;
+  }
+}
+
 // After a failover, a later index may be refused by an aggregator that can only add, while values are in flight.
 TEST(ReductionRefusalTest, ALaterIndexThatIsRefusedFailsTheReduction) {
   constexpr size_t kCount = 4 << 20;
