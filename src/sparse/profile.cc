@@ -74,6 +74,10 @@ bool Profile::fits(uint64_t own) const {
   return own <= kMuchMore * own_ + kFewUnits;
 }
 
+uint64_t Profile::to_count(uint64_t own) const {
+  return last_count() > 0 ? std::max(own, own_) : own;
+}
+
 void Profile::learn(const Shape& shape, const Occupancy& occupancy, double index_bytes, uint64_t stored) {
   known_ = true;
   occupancy_ = occupancy;

@@ -37,10 +37,13 @@ class Profile {
   uint64_t last_count() const;
   // Whether a rank that has `own` units now may do without a count. Ranks may differ in it.
   bool fits(uint64_t own) const;
+  // What a rank that has `own` units counts: what it had at the last count, if that is more. So ranks that have much in turn
+  // are not counted each time.
+  uint64_t to_count(uint64_t own) const;
 
   // After the indices of an operation have been agreed on.
   void learn(const Shape& shape, const Occupancy& occupancy, double index_bytes, uint64_t stored);
-  // After learn(), if the operation has begun with a count. `own`: the units of this rank.
+  // After learn(), if the ranks have counted. `own`: of to_count().
   void counted(uint64_t own);
 
  private:
@@ -49,7 +52,7 @@ class Profile {
   Occupancy occupancy_;            // of the last union
   double stored_ = 0;              // when the tensor turned out to be dense; 0: not counted
   uint32_t dense_operations_ = 0;  // since then
-  uint64_t own_ = 0;               // units of this rank, when the ranks were last counted
+  uint64_t own_ = 0;               // what this rank has counted last
   double united_ = 0;              // of the union at that time
 };
 

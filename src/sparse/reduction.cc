@@ -94,9 +94,10 @@ const SubOperation* Reduction::issue_count() {
     count_[1] = 1;
     count_[2] = settings_.rank + 1;
   } else {
-    const uint64_t units = tensor_->count();
-    count_[0] = static_cast<int64_t>(units);
-    count_[4] = units == shape_.positions ? 1 : 0;
+    const uint64_t own = tensor_->count();
+    counted_ = tensor_->dense() == nullptr ? profile_->to_count(own) : own;
+    count_[0] = static_cast<int64_t>(counted_);
+    count_[4] = own == shape_.positions ? 1 : 0;
   }
   count_operation_ = ended_.size();
   return issue(Kind::kCount, DataType::kInt64, ReduceOp::kSum, {count_.data(), count_.data(), count_.size()});
@@ -319,7 +320,7 @@ void Reduction::break_off() {
 void Reduction::end_issuing() {
   if (segments_ > 0) {
     profile_->learn(shape_, occupancy_, static_cast<double>(stats_.index_bytes), stored_);
-    if (count_operation_ && tensor_->dense() == nullptr) profile_->counted(tensor_->count());
+    if (count_operation_ && tensor_->dense() == nullptr) profile_->counted(counted_);
   }
   phase_ = Phase::kIssued;
   take_results();

@@ -140,6 +140,7 @@ class Reduction {
   std::array<int64_t, 5> count_ = {};
   uint64_t stored_ = 0;  // units of all ranks together; 0: not counted
   std::optional<uint64_t> count_operation_;
+  uint64_t counted_ = 0;        // of this rank
   bool assumes_count_ = false;  // stored_ is an earlier one, and the first level ends with a flag
 
   Levels levels_;

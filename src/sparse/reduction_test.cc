@@ -613,6 +613,19 @@ TEST(ReductionTest, KnownSparseTensorsAreCountedAgainOnlyIfARankHasMuchMoreOrThe
     EXPECT_EQ(run(100, 0), known) << "less is found out from the union";
     EXPECT_EQ(run(100, 0), counted);
     EXPECT_EQ(run(100, 0), known);
+    EXPECT_EQ(run(209, 0), begun_anew) << "what it had before is forgotten";
+  }
+}
+
+TEST(ReductionTest, RanksThatHaveMuchInTurnAreSoonNotCountedAgain) {
+  Rng rng(1);
+  Job job(&rng);
+  std::vector<Profile> profiles(3);
+  for (size_t operation = 0; operation < 9; ++operation) {
+    std::vector<CooRank> ranks(3, rows_between(0, 10));
+    ranks[operation % 3] = rows_between(100, 400);
+    const auto kinds = kinds_of_sum(&job, &ranks, 1'000, {}, &profiles);
+    EXPECT_EQ(std::count(kinds.begin(), kinds.end(), Kind::kCount), operation < 3 ? 1 : 0) << operation;
   }
 }
 
