@@ -16,7 +16,7 @@ python_tests=(torch=tests/torch racks=tests/chaos racks=tests/install racks=test
               command=scripts command=tests/mutation command=tests/cli)
 # Some of them measure rates of links.
 link_tests=(links=tests/cli/doctor_rates_test.py links=tests/cli/rack_spare_test.py links=tests/cli/mpi_test.py)
-soak_tests=()
+soak_tests=() soak_torch_tests=()
 at_a_time=$((3 * jobs))  # most files wait for more than half of their time: for deadlines, and for processes to start
 case "$what" in
   all) ;;
@@ -74,8 +74,11 @@ choose_soak_tests() {
   local names="$results/soak-tests.txt" id name
   ctest --preset "$preset" "${ctest_which[@]}" -N | sed -n 's/^ *Test *#[0-9]*: //p' > "$names"
   if grep -Eq -- "$soak_only" "$names"; then ctest_which+=(--tests-regex "$soak_only"); else ctest_which=(); fi
-  local status=0
-  "${pytest[@]}" -m soak --collect-only "${python_tests[@]#*=}" > "$results/collected.txt" || status=$?
+  local status=0 folders=("${python_tests[@]#*=}")
+  collect() { "${pytest[@]}" -m soak --collect-only "$@" >> "$results/collected.txt" || status=$?; }
+  # Files of tests/torch, the first one, and of other folders have the same names, which one pytest refuses.
+  collect "${folders[0]}"
+  collect "${folders[@]:1}"
   if [ "$status" -ne 0 ]; then
     cat "$results/collected.txt" >&2
     echo "test.sh: pytest cannot collect the soak tests (exit status $status): see above" >&2
@@ -88,7 +91,8 @@ choose_soak_tests() {
     name=${name//\//.}.${id#*.py::}
     name=${name/::/.}
     echo "$name" >> "$names"
-    if [[ $name =~ $soak_only ]]; then soak_tests+=("$id"); fi
+    if ! [[ $name =~ $soak_only ]]; then continue; fi
+    if [[ $id == tests/torch/* ]]; then soak_torch_tests+=("$id"); else soak_tests+=("$id"); fi
   done < <(grep '::' "$results/collected.txt")
 }
 wheel=
@@ -128,8 +132,12 @@ if [ ${#python_tests[@]} -gt 0 ]; then
   trap - EXIT
 fi
 if [ -e "$results/pytest.runners" ]; then mapfile -t -O ${#runners[@]} runners < "$results/pytest.runners"; fi
+if [ ${#soak_torch_tests[@]} -gt 0 ]; then
+  step "soak tests of PyTorch (pytest)"
+  run torch "${pytest[@]}" "${soak_torch_tests[@]}" --junitxml "$results/torch.xml"
+fi
 if [ ${#soak_tests[@]} -gt 0 ]; then
-  step "soak tests in Python (pytest)"
+  step "other soak tests in Python (pytest)"
   run package "${pytest[@]}" "${soak_tests[@]}" --junitxml "$results/package.xml"
 fi
 

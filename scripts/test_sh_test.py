@@ -50,6 +50,13 @@ def test_soak_says_why_pytest_cannot_collect(soak):
     assert "No module named x" in done.stderr
 
 
+def test_soak_collects_files_of_the_same_name(soak):
+    one_pytest_refuses = 'case "$*" in *tests/torch*bench*) exit 2 ;; esac; '
+    done = soak(python=one_pytest_refuses + COLLECTED)
+    assert "cannot collect" not in done.stderr
+    assert done.stdout.splitlines()[-1] == "0 passed, 2 failed, 0 skipped"
+
+
 def test_soak_says_why_ctest_cannot_list(soak):
     done = soak(ctest="echo 'CMake Error: no such preset' >&2; exit 1")
     assert done.returncode != 0
