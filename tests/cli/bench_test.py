@@ -66,7 +66,7 @@ class BenchTest(CommandTest):
     def test_spin(self):
         for where in (["--with-aggregator"], ["--shared-memory"], []):
             # More ranks than cores: those that poll must let the others run.
-            assert self.bench("--workers", 8, "--spin", "1s", *where)["verified"]
+            assert self.bench("--workers", 4, "--spin", "1s", *where)["verified"]
         for spin in ("0", "10ms"):
             assert self.bench("--workers", 2, "--spin", spin)["verified"]
         for command in (["bench", "allreduce"], ["aggregator"]):

@@ -177,7 +177,7 @@ def compare(rank, **options):
 @pytest.mark.parametrize(
     ("optimizers", "uses"),
     [
-        (["adam"], [accumulate, clip, skip_some]),
+        ([], [accumulate, clip]),
         pytest.param(list(OPTIMIZERS), USES, marks=pytest.mark.soak),
     ],
     ids=["some", "all"],
