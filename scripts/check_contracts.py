@@ -8,9 +8,9 @@ per offence and exits with 1 if there is any.
 
 import re
 import sys
-import tomllib
 
 import check_main
+import tomllib
 
 
 def defines(text, prefix):

@@ -429,6 +429,6 @@ int child_main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  if (argc > 1) return netsum::child_main(argc, argv);
+  if (argc > 1) return netsum::control_process_test::child_main(argc, argv);
   return RUN_ALL_TESTS();
 }

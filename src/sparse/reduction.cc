@@ -94,10 +94,10 @@ const SubOperation* Reduction::issue_count() {
     count_[1] = 1;
     count_[2] = settings_.rank + 1;
   } else {
-    const uint64_t own = tensor_->count();
-    counted_ = tensor_->dense() == nullptr ? profile_->to_count(own) : own;
+    const uint64_t units = tensor_->count();
+    counted_ = tensor_->dense() == nullptr ? profile_->to_count(units) : units;
     count_[0] = static_cast<int64_t>(counted_);
-    count_[4] = own == shape_.positions ? 1 : 0;
+    count_[4] = units == shape_.positions ? 1 : 0;
   }
   count_operation_ = ended_.size();
   return issue(Kind::kCount, DataType::kInt64, ReduceOp::kSum, {count_.data(), count_.data(), count_.size()});
