@@ -48,8 +48,8 @@ class CoreLock {
  public:
   // After which time a tick of the watchdog finds that no thread polls for an operation, how long it ticks, and for how many
   // ticks after the last operation. To set the timer for each operation would cost it a system call, which programs the processor's timer.
-  static constexpr int64_t kAloneUs = 500, kTickUs = 4'000;
-  static constexpr int kIdleTicks = 4;
+  static constexpr int64_t kAloneUs = 500, kTickUs = 2'000;
+  static constexpr int kIdleTicks = 8;
   // A caller that begins to wait within this time after submit() has not done anything else. What submit() takes does not
   // count: it sends packets, and where ranks share a core, others run then.
   static constexpr int64_t kPromptUs = 200;
