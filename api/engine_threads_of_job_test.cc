@@ -162,7 +162,8 @@ TEST(EngineThreadsOfJob, AllThreadsTakePartInCorrections) {
         double all = 0;
         for (const auto& stripe : stats.stripes) all += stripe.share;
         EXPECT_NEAR(all, 1, 1e-9) << "all stripes have their share of one and the same map";
-        ASSERT_TRUE(communicator->barrier(seconds(60)).ok());
+        const Status last = communicator->barrier(seconds(60));
+        ASSERT_TRUE(last.ok()) << last.to_string();
       },
       [](CommunicatorOptions& one) {
         one.link_rate_bps = one.rank == 0 ? 1e9 : 20e9;

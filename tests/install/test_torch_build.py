@@ -81,7 +81,7 @@ def test_a_build_for_cuda_needs_no_cuda_toolkit(tmp_path, version, minor):
     build, compile_commands = configured(tmp_path, torch)
     built_for = build / "torch/package/netsum/torch/_built_for.py"
     assert built_for.read_text(encoding="utf-8") == f'TORCH = "{minor}"\n'
-    assert len(compile_commands) > 10
+    assert len(compile_commands) > 5
     for entry in compile_commands:
         assert f"{torch}/include" in entry["command"]
         assert "-D_GLIBCXX_USE_CXX11_ABI=1" in entry["command"]
@@ -125,7 +125,7 @@ def test_the_extension_compiles_with_other_versions(tmp_path, version):
 
     places = f"{SOURCE}/torch/src/", f"{build}/torch/"  # the second has those that are compiled together
     own = [entry for entry in compile_commands if entry["file"].startswith(places)]
-    assert len(own) > 10
+    assert len(own) > 4
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
         errors = [error for error in threads.map(check, own) if error]
     assert not errors, "\n".join(errors)[:10_000]

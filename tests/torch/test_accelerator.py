@@ -299,7 +299,7 @@ def test_order_of_streams():
 # That test_order_of_streams sees each of them.
 @pytest.mark.parametrize("omitted", [*OMITTED[:3], *(pytest.param(one, marks=pytest.mark.soak) for one in OMITTED[3:])])
 def test_a_missing_synchronisation_is_found(omitted):
-    outcomes = run_all_outcomes(stream_order(rounds=40), env=delays(4000, NETSUM_ACCELERATOR_OMIT=omitted))
+    outcomes = run_all_outcomes(stream_order(rounds=400), env=delays(4000, NETSUM_ACCELERATOR_OMIT=omitted))
     assert any(outcome.error_type == "AssertionError" for outcome in outcomes), outcomes
 
 

@@ -301,7 +301,7 @@ def test_order_of_streams(method):
 @pytest.mark.parametrize("omitted", ["pool waits for caller", "host waits for copies in", "caller waits for pool"])
 @pytest.mark.parametrize("method", ["bf16", "topk", pytest.param("none", marks=pytest.mark.soak)])
 def test_a_missing_synchronisation_is_found(omitted, method):
-    outcomes = run_all_outcomes(stream_order(40, method), env=delays(4000, NETSUM_ACCELERATOR_OMIT=omitted))
+    outcomes = run_all_outcomes(stream_order(400, method), env=delays(4000, NETSUM_ACCELERATOR_OMIT=omitted))
     assert any(
         outcome.error_type == "AssertionError"
         or "INTERNAL ASSERT FAILED" in outcome.error  # places that no element has
