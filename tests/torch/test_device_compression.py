@@ -304,9 +304,9 @@ def test_a_missing_synchronisation_is_found(omitted, method):
     outcomes = run_all_outcomes(stream_order(400, method), env=delays(4000, NETSUM_ACCELERATOR_OMIT=omitted))
     assert any(
         outcome.error_type == "AssertionError"
-        or "INTERNAL ASSERT FAILED" in outcome.error  # places that no element has
+        or (method == "topk" and outcome.error_type == "RuntimeError" and not outcome.code)  # PyTorch's: no such place
         for outcome in outcomes
-    ), outcomes
+    ), [outcome.error[:1500] for outcome in outcomes]
 
 
 def test_calls_before_a_bucket_need_not_end_for_its_memory():
