@@ -17,7 +17,7 @@ from netsum_bench.report import (
     spread,
     verdict,
 )
-from netsum_bench.systems import PEERS, SYSTEMS, is_lossy
+from netsum_bench.systems import PEERS, SYSTEMS, Netsum, is_lossy
 
 DATAPLANES = ("netsum-xdp", "netsum-user")  # which sum in the switch
 
@@ -425,7 +425,8 @@ def collectives(records):
         medians = {s: of["median"] for s, of in ranges.items()}
         texts = []
         for system in present:
-            setting = settings.get((key, system))
+            # One engine thread is the usual case.
+            setting = settings.get((key, system), "").removeprefix(Netsum.threads_text(1)).removeprefix(", ")
             text = number(medians[system]) if system in medians else "failed" if system in times[key] else ""
             texts.append(f"{text} ({setting})" if setting and system in medians else text)
         bound = collective_bound_ms(collective, rate, workers, size)
