@@ -80,6 +80,7 @@ RACK = Case(
         "rack": of_racks.tables,
         "rack:systems": functools.partial(of_racks.by_system, counts=(8,)),
         "rack:links": of_racks.link_table,
+        "rack:processor": of_racks.processor,
         "rack:headline": of_racks.headline,
         "rack:papers": of_racks.papers,
     },
@@ -306,7 +307,7 @@ IN_ORDER = [
         "How long does an all-reduce take in frames of 9000 bytes?",
         2,
         EQUAL,
-        {"rack-9000": of_racks.tables, "rack-9000:systems": MANY_COUNTS},
+        {"rack-9000": of_racks.tables, "rack-9000:systems": MANY_COUNTS, "rack-9000:processor": of_racks.processor},
         axes(rate="none", mtu=9000, bytes=[MI, 16 * MI]),
     ),
     in_racks(
@@ -802,7 +803,7 @@ IN_ORDER = [
         unit="s per GB",
         named=("pass",),
         key=("case",),
-        tables={"profile": profile.tables},
+        tables={"profile": profile.table},
         needs=("netsum", "root", "perf"),
     ),
     Case(

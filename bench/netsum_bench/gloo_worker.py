@@ -158,22 +158,24 @@ def measure(rank, ranks, gate_path, dtype, size, iterations, warmup, how):
     tensors = Tensors(rank, ranks, getattr(torch, dtype), size)
     gate = StartGate(gate_path, rank, ranks)
     busy = machine_busy_ticks if size >= BUSY_BYTES else lambda: 0
-    stamps, sums, wrong = [], [], 0
+    stamps, sums, wrong, cpu_s = [], [], 0, 0.0
     for iteration in range(warmup + iterations):
         tensors.prepare(iteration)
         dist.barrier()
         busy_before = busy()
         gate.wait(iteration + 1, TIMEOUT_S)
+        cpu_before = time.process_time()
         start = time.monotonic_ns()
         run(tensors)
         end = time.monotonic_ns()
         if iteration >= warmup:
+            cpu_s += time.process_time() - cpu_before
             stamps.append([start, end, busy_before, busy()])
         dist.barrier()  # no rank checks its result while another still sums
         wrong_here, same = check(tensors, iteration)
         wrong += wrong_here
         sums.append(0 if same is None else zlib.crc32(same.view(torch.uint8).numpy()))
-    return {"wrong": wrong, "sums": sums, "stamps": stamps}
+    return {"wrong": wrong, "sums": sums, "stamps": stamps, "cpu_s": cpu_s}
 
 
 def main():

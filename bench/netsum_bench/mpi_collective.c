@@ -10,7 +10,7 @@
 
 #include "tools/measure/start_gate.h"
 
-enum { kWords = 5 }; /* of one iteration: start, end, busy before, busy after, checksum */
+enum { kWords = 6 }; /* of one iteration: start, end, busy before, busy after, checksum, processor ns */
 static const int64_t kTimeoutNs = 120ll * 1000000000;
 
 static int rank, ranks;
@@ -34,6 +34,12 @@ static float sum_of(size_t i, int iteration) {
 }
 static size_t first_of(size_t count, int part) {
   return count * (size_t)part / (size_t)ranks;
+}
+
+static int64_t processor_ns(void) {
+  struct timespec spent;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+  return (int64_t)spent.tv_sec * 1000000000 + spent.tv_nsec;
 }
 
 static int64_t checksum(const float* values, size_t count) {
@@ -156,7 +162,9 @@ static void print_all(const int64_t* all, const int64_t* wrong, int iterations) 
       printf("%s[%lld, %lld, %lld, %lld]", i ? ", " : "", (long long)w[0], (long long)w[1], (long long)w[2],
              (long long)w[3]);
     }
-    printf("]}");
+    int64_t spent = 0;
+    for (int i = 0; i < iterations; ++i) spent += words[i * kWords + 5];
+    printf("], \"cpu_s\": %.6f}", (double)spent * 1e-9);
   }
   printf("]\n");
   fflush(stdout);
@@ -174,9 +182,11 @@ static int64_t iterate(const struct collective* what, const struct tensors* t, S
   words[2] = counts_busy ? machine_busy_ticks() : 0;
   if (start_gate_wait(gate, iteration + 1, kTimeoutNs) != 0)
     give_up("not all ranks came to an iteration in time");
+  words[5] = -processor_ns();
   words[0] = start_gate_now_ns();
   what->run(t);
   words[1] = start_gate_now_ns();
+  words[5] += processor_ns();
   words[3] = counts_busy ? machine_busy_ticks() : 0;
   /* Open MPI sends only while somebody calls it, so nobody may wait elsewhere before all have their results. */
   MPI_Barrier(MPI_COMM_WORLD);

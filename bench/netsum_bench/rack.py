@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import subprocess
+import time
 
 from netsum_bench.processes import Failed, free_port, running
 
@@ -22,6 +23,10 @@ class Place:
             self._shared[kind] = kind(self)
             self.resources.callback(self._shared[kind].close)
         return self._shared[kind]
+
+    def aggregators_cpu_s(self):
+        """Processor time so far of the place's own aggregators; None where nothing says it."""
+        return
 
 
 class Rack(Place):
@@ -172,6 +177,10 @@ class Rack(Place):
     def aggregator_pid(self):
         """Of the rack's own aggregator, in the switch."""
         return self.status()["aggregators"][0]["pid"]
+
+    def aggregators_cpu_s(self):
+        clocks = [~one["pid"] << 3 | 2 for one in self.status()["aggregators"]]  # clock_getcpuclockid()
+        return sum(time.clock_gettime(clock) for clock in clocks)
 
     def another_in_switch(self, *flags):
         """As the rack's own, with more flags, for the time of a `with`: its address."""

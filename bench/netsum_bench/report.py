@@ -103,6 +103,11 @@ def markdown(headings, rows, left=1):
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
+def narrow(headings, rows, left=1):
+    """The same without spaces at the borders of cells."""
+    return markdown(headings, rows, left).replace("| ", "|").replace(" |", "|")
+
+
 # --- Tables as data
 
 

@@ -56,16 +56,19 @@ def idle_share(seconds=0.5):
 
 def combine(ranks):
     """The one clock rule for all systems. `ranks`: what each rank reports of a measurement, {"wrong", "sums" (a checksum of
-    each result), "stamps"}, a stamp being [start, end, busy before, busy after] of one timed iteration.
+    each result), "stamps", "cpu_s" (of its process in all timed iterations)}, a stamp being [start, end, busy before, busy
+    after] of one timed iteration.
 
     An iteration takes from the first rank's start, which the gate makes the same for all, to the last rank's end; its
-    processor time is the whole machine's.
+    processor time is the whole machine's. `ranks_cpu_s`: of the ranks' processes together, if all report it.
     """
     iterations = list(zip(*(rank["stamps"] for rank in ranks), strict=True))
     windows = [(max(s[1] for s in stamps) - min(s[0] for s in stamps)) / 1e9 for stamps in iterations]
     busy = sum(max(s[3] for s in stamps) - min(s[2] for s in stamps) for stamps in iterations)
     differing = sum(len(set(sums)) > 1 for sums in zip(*(rank["sums"] for rank in ranks), strict=True))
+    own = [rank["cpu_s"] for rank in ranks if "cpu_s" in rank]
     return {
+        **({"ranks_cpu_s": sum(own)} if len(own) == len(ranks) else {}),
         "times_ms": [round(w * 1e3, 4) for w in windows],
         "busy_s": busy / TICKS_PER_S,
         "wrong": sum(rank["wrong"] for rank in ranks) + differing,

@@ -143,7 +143,9 @@ class Netsum(Tuned):
             command += ["--lane-bits", self.lane_bits] if self.lane_bits else []
             command += [*self.compress, "--mtu", self.rack.mtu, "--timeout", "120s", "--packet-io", self.packet_io]
             command += ["--start-gate", gate, *self.flags, *more, "--json", "--rank"]
+            before = self.daemon_cpu_s(size)
             found = reports([self.rack.inside(w, *command, w) for w in range(self.rack.workers)])
+            after = self.daemon_cpu_s(size)
         ranks, summed_by = [report["ranks"][0] for report in found], found[0]["summed_by"]
         if (
             (self.packet_io == "af_xdp" and "packets by af_xdp" not in summed_by)
@@ -152,8 +154,15 @@ class Netsum(Tuned):
         ):
             raise Failed(f"another system was to be measured, but it is: {summed_by}")
         wrong = sum(report["results_wrong"] for report in found)
-        timed = combine([{"wrong": 0, "sums": [], "stamps": rank["stamps"]} for rank in ranks])
-        return {**timed, "wrong": wrong, "retransmissions": sum(rank["retransmissions"] for rank in ranks)}
+        timed = combine([{"wrong": 0, "sums": [], "cpu_s": r["cpu_seconds"], "stamps": r["stamps"]} for r in ranks])
+        # It has nothing else to do; of the sums of warm-up, too.
+        daemon = {} if before is None else {"daemon_cpu_ms": round((after - before) / (iterations + warmup) * 1e3, 2)}
+        return {**timed, **daemon, "wrong": wrong, "retransmissions": sum(rank["retransmissions"] for rank in ranks)}
+
+    def daemon_cpu_s(self, size):
+        """Processor time so far of the daemon that makes sums of this size; None where none does, or where they are small."""
+        adds_all = self.place == "switch" and self.rack.dataplane == "user" and size > SMALL
+        return self.rack.aggregators_cpu_s() if adds_all else None
 
     def close(self):
         self.resources.close()

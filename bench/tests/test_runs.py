@@ -33,6 +33,8 @@ def test_a_rack(tmp_path):
     found, _, said = measured(tmp_path, "rack", *flags)
     assert systems_and("bytes", found) == {("netsum-user", 512 << 10), ("netsum-xdp", 512 << 10)}
     assert all(len(r["times_ms"]) >= 7 and r["link_up"] > r["bytes"] for r in found), "summed in the network"
+    assert all(r["ranks_cpu_ms"] > 0 for r in found)
+    assert {r["system"]: r.get("daemon_cpu_ms", 0) > 0 for r in found} == {"netsum-user": True, "netsum-xdp": False}
     assert "#### 512 KiB, links of 1 Gbit/s" in said
     assert not [line for line in namespaces().splitlines() if line.startswith(("netsum-bu", "netsum-bx"))]
 

@@ -21,6 +21,9 @@ def test_an_iteration_lasts_from_the_first_start_to_the_last_end():
     assert found["times_ms"] == [9, 4] and found["wrong"] == 0
     assert found["busy_s"] == pytest.approx((4 + 4) / start_gate.TICKS_PER_S)
     assert start_gate.combine([slow, fast]) == found, "no rank is special"
+    assert "ranks_cpu_s" not in found and "ranks_cpu_s" not in start_gate.combine([fast, {**slow, "cpu_s": 0.5}])
+    own = [{**fast, "cpu_s": 0.25}, {**slow, "cpu_s": 0.5}]
+    assert start_gate.combine(own) == {**found, "ranks_cpu_s": 0.75}
     assert start_gate.combine([fast, {**slow, "sums": [5, 7]}])["wrong"] == 1, (
         "results that differ between ranks are wrong"
     )

@@ -60,6 +60,35 @@ def test_distributions_are_of_all_turns_of_a_size():
     assert small and all(len(case.axes["round"]) >= 15 and max(case.axes["bytes"]) == 64 << 10 for case in small)
 
 
+def test_processor_time_is_beside_gloos_where_no_link_limits_a_sum():
+    def turns(system, *spent, **more):
+        of = {"rate": "none", "bytes": 16 << 20, **more}
+        return [record(system, [1.0], n, **{**of, "cpu_ms": ms}) for n, ms in enumerate(spent)]
+
+    found = [
+        *turns("netsum-user", 270.0, 250.0, 300.0, ranks_cpu_ms=134.2, daemon_cpu_ms=67.1, setting="1 engine thread"),
+        *turns("netsum-mix", 540.0, setting="2 engine threads"),
+        *turns("gloo", 135.0, setting="all_reduce"),
+        *turns("openmpi", 200.0, setting="default"),
+        *turns("openmpi", 100.0, wrong=1),
+        *turns("gloo", None, workers=2),
+        *turns("netsum-user", 1.0, bytes=1 << 20),
+        *turns("netsum-user", 1.0, rate="1gbit"),
+        *turns("netsum-user", 40.0, workers=4, ranks_cpu_ms=20.13),
+        *turns("gloo-bfloat16", 1.0),
+        record("gloo", [], 3, rate="none", cpu_ms=None, failed="why"),
+    ]
+    heading, _, daemon, mix, gloo, openmpi = racks.processor(found).splitlines()
+    assert heading == "|16 MiB|8 ranks, ms|to Gloo|Gbit/s|4 ranks, ms|to Gloo|Gbit/s|rank, s/GB|daemon, s/GB|"
+    # 8 tensors of 2^27 bits in 0.27 s, 4 of them in 0.04 s
+    assert daemon == "|netsum, daemon, in the switch|270 (250-300)|2.00|3.98|40.0 (40.0-40.0)||13.42|1.00, 0.30|0.50|"
+    assert mix.startswith("|netsum, daemon, on a spare host and in the workers (2 engine threads)|540")
+    assert gloo == "|Gloo|135 (135-135)|1.00|7.95||||||" and openmpi.startswith(
+        "|Open MPI (default)|200 (200-200)|1.48|"
+    )
+    assert racks.processor([]) == report.NOTHING
+
+
 def test_the_table_has_bounds_settings_failures_and_what_is_fastest():
     found = [
         record("netsum-user", [100.0] * 7),

@@ -157,8 +157,8 @@ class BenchRank {
     const bool count_busy = gate_ && settings_.bytes >= kStartGateBusyBytes;
     const int64_t busy_before = count_busy ? machine_busy_ticks() : 0;
     const CommunicatorStats stats_before = communicator_->stats();
-    const double cpu_before = cpu_seconds();
     if (Status status = pass_gate(n); !status.ok()) return status;
+    const double cpu_before = cpu_seconds();
     const int64_t start_ns = start_gate_now_ns();
     if (Status status = run_all(); !status.ok()) return status;
     const int64_t end_ns = start_gate_now_ns();

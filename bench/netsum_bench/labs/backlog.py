@@ -8,7 +8,7 @@ import os
 from netsum_bench.labs.turns import capturing
 from netsum_bench.processes import PROBLEMS, Failed
 from netsum_bench.rack import Rack
-from netsum_bench.report import NOTHING, markdown, median, number, rate_bits
+from netsum_bench.report import NOTHING, markdown, median, narrow, number, rate_bits
 from netsum_bench.systems import TorchRanks
 
 HOSTS = 4
@@ -115,8 +115,7 @@ def table(records):
                     cells = [cell([r for r in row if r["pace"] == pace]) for pace in of("pace")]
                     rows.append([f"{jobs}", f"{system}{', barrier' if barrier == 'barrier' else ''}", *cells])
     headings = ["jobs", "", *("unpaced" if pace == 0 else f"{pace:g}R" for pace in of("pace"))]
-    lines = [headings, ["--"] * 2 + ["--:"] * (len(headings) - 2), *rows]
-    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
+    return narrow(headings, rows, 2)
 
 
 # --- The bursts of a training

@@ -14,9 +14,10 @@ import numpy
 from netsum_bench.machine import ROOT
 from netsum_bench.processes import DEADLINE_S, Failed, finish, free_port, running, start
 from netsum_bench.rack import Rack
-from netsum_bench.report import markdown, number
+from netsum_bench.report import NOTHING, narrow
 
 GRAPHS = ROOT / "build/profile"
+LEAST_SHOWN = 0.015  # seconds per GB; what takes less is in "other"
 FREQUENCY = 1999  # samples per second of each thread; not in step with anything
 # A whole UDP burst is on the stack of the senders and receivers.
 STACK_BYTES = 32 << 10
@@ -33,40 +34,68 @@ class Pass:
     touches: float = 0
 
 
-COPY = r"^(_?copy_|rep_movs|copyin|copyout|memcpy|__memcpy|__memmove|csum_partial_copy)|copy_(from|to)_"
+COPY = r"^(_?copy_|rep_movs|copyin|copyout|memcpy|__memcpy|__memmove|csum_partial_copy)|copy_(from|to)_|copy_past_cache"
 
 KERNELS = [
     Pass("scan for the scale", "", r"scan_block|FixedPoint::scan", touches=1),
     Pass("quantise", "", r"kernels::to_\w*lanes|elements_to_\w*lanes|FixedPoint::encode", touches=2),
     Pass("de-quantise", "", r"kernels::from_\w*lanes|lanes\d+_to_elements|FixedPoint::(decode|from_lanes)", touches=2),
-    Pass("add", "", r"kernels::.*(add_?(16|32|64|lanes|wide)|max8)", touches=3),
+    Pass(
+        "add",
+        "",
+        r"kernels::.*(add_lanes|max_lanes|combine_lanes|sum_narrow|sum_values|(add|add_floats|sum)_in_order)",
+        touches=3,
+    ),
 ]
 SYSTEM = [
     Pass("copy into the socket", COPY, r"sendmsg", touches=2),
     Pass("copy from the socket", COPY, r"recvmsg|recvmmsg", touches=2),
     Pass("kernel: send, and deliver on loopback", "", r"sendmsg|sendmmsg"),
     Pass("kernel: receive", "", r"recvmsg|recvmmsg"),
-    Pass("wait and wake", "", r"ppoll|do_sys_poll|epoll|futex|sched_yield|eventfd|do_syscall_64.*schedule"),
+    Pass(
+        "wait and wake",
+        "",
+        r"ppoll|do_sys_poll|epoll|futex|sched_yield|eventfd|timerfd|WakeEvent::|CoreLock::sleep|do_syscall_64.*schedule",
+    ),
 ]
-REST = [Pass("copy in user space", COPY), Pass("protocol", r"netsum"), Pass("other")]
+OTHER = "other"
+REST = [
+    Pass("copy in user space", COPY),
+    Pass("read the clock", r"clock_gettime|steady_clock::now"),
+    Pass("protocol", r"netsum"),
+    Pass("kernel: page faults, interrupts, other calls", "", r"do_syscall_64|entry_SYSCALL|asm_(exc|sysvec|common)"),
+    Pass(OTHER),
+]
 
 WORKER = [
     *KERNELS[:3],
     Pass("hash what is sent", r"nh", r"collect|next_packet", touches=1),
     Pass("hash what has come", r"nh_hash|kernels::nh", touches=1),
+    Pass("fetch the next chunk", r"fetch_after|DataCursor::fetch|fetch_input|fetch_output", touches=2),
     *SYSTEM,
+    Pass("copy from the tensor", COPY, r"Floats::encode|Bytes::encode", touches=2),
+    Pass("copy to the tensor", COPY, r"Floats::decode|Bytes::decode", touches=2),
     *REST,
 ]
-DAEMON = [KERNELS[3], Pass("hash", r"nh_hash|kernels::nh", touches=1), *SYSTEM, *REST]
+DAEMON = [
+    KERNELS[3],
+    Pass("hash", r"nh_hash|kernels::nh", touches=1),
+    *SYSTEM,
+    Pass("copy what waits for its turn", COPY, r"AggregatorCore::add", touches=2),
+    *REST,
+]
 XDP = [
     Pass("the program", r"^bpf_prog_"),
     Pass("helpers of the program", "", r"bpf_prog_"),
-    Pass("kernel: allocate and copy packets", r"alloc|kfree|page_pool|memcpy|skb_copy|veth_convert"),
-    Pass("kernel: between interfaces", ""),
+    Pass("kernel: packets into pages with headroom", "", r"skb_pp_cow_data|veth_convert"),
+    Pass("kernel: copies of the result", "", r"xdpf_clone|dev_map_enqueue"),
+    Pass("kernel: to the ranks' sockets", "", r"ip_list_rcv|ip_rcv|gro_receive|ip_local_deliver"),
+    Pass("kernel: between interfaces"),
 ]
 ONE_HOST = [
     *KERNELS,
-    Pass("copy to and from the shared memory", COPY + "|copy_past_cache|copy_in|copy_out", touches=4),
+    Pass("copy to and from the shared memory", COPY + "|copy_in|copy_out", touches=4),
+    Pass("kernel: find the memory of other ranks", "", r"process_vm_r"),
     SYSTEM[-1],
     *REST,
 ]
@@ -163,9 +192,10 @@ def one_host(job, data):
 # Every one of them is in the call chain of what it calls.
 ENGINE_CLASSES = ["EngineThread", "CoreLock", "NetworkCore", "SharedMemoryCore"]
 ENGINE = rf"netsum::({'|'.join(ENGINE_CLASSES)})::"
+DATA_THREAD = r"netsum::CoreThread::"  # what the control plane does is not in proportion to bytes
 CASES = {
     "worker": Side("summed by the rank, of 2 at a daemon on loopback", WORKER, ENGINE, worker),
-    "daemon": Side("received by the daemon, from 2 ranks on loopback", DAEMON, "", aggregator),
+    "daemon": Side("received by the daemon, from 2 ranks on loopback", DAEMON, DATA_THREAD, aggregator),
     "xdp": Side("received by the switch, from 4 workers of a rack", XDP, r"napi|net_rx_action|bpf_prog_", xdp),
     "one-host": Side("summed by the rank, of 4 on one host", ONE_HOST, ENGINE, one_host),
 }
@@ -256,23 +286,19 @@ def profile(run, place, turns):
     yield lambda turn: take(turn["case"], Job(run.netsum, turn["bytes"], turn["iterations"], turn["keep"]))
 
 
-def tables(records):
-    """A table for each case, for the documents."""
-    text, records = [], [record for record in records if "pass" in record]
-    for name in dict.fromkeys(record["case"] for record in records):
-        mine = sorted((r for r in records if r["case"] == name), key=lambda r: -r["s_per_gb"])
-        total = sum(r["s_per_gb"] for r in mine)
-        rows = [
-            [
-                r["pass"],
-                number(r["s_per_gb"]),
-                f"{100 * r['s_per_gb'] / total:.0f} %",
-                number(r["bound_s_per_gb"]) if r["bound_s_per_gb"] else "",
-            ]
-            for r in mine
-        ]
-        rows.append(["**all**", f"**{number(total)}**", "", ""])
-        head = f"`{name}`: a gigabyte {mine[0]['what']}, tensors of {mine[0]['bytes'] >> 10} KiB"
-        columns = ["pass", "processor seconds", "part", "at the rate of a copy in memory"]
-        text.append(f"{head}\n\n{markdown(columns, rows)}")
-    return "\n\n".join(text)
+def table(records):
+    """Seconds of each pass, the longest first, a column for each case; in brackets those of a copy of as much in memory."""
+    records = [record for record in records if "pass" in record]
+    cases = [name for name in CASES if any(record["case"] == name for record in records)]
+    passes, rest, all_of = {}, dict.fromkeys(cases, 0), dict.fromkeys(cases, 0)
+    for record in sorted(records, key=lambda record: -record["s_per_gb"]):
+        case, seconds, bound = record["case"], record["s_per_gb"], record["bound_s_per_gb"]
+        all_of[case] += seconds
+        if record["pass"] == OTHER or seconds < LEAST_SHOWN:
+            rest[case] += seconds
+        else:
+            passes.setdefault(record["pass"], {})[case] = f"{seconds:.2f}" + (f" ({bound:.2f})" if bound else "")
+    rows = [[name, *(of.get(case, "") for case in cases)] for name, of in passes.items()]
+    rows += [[OTHER, *(f"{rest[case]:.2f}" for case in cases)]]
+    rows += [["**all**", *(f"**{all_of[case]:.2f}**" for case in cases)]]
+    return narrow(["pass", *cases], rows) if cases else NOTHING

@@ -41,13 +41,16 @@ def plan_collective(size, rate, rounds, _system):
 
 def measure_one(system, size, iterations, warmup, idle):
     """One turn of a system. Processor time is what the whole machine spent during the timed iterations, softirqs included,
-    without what it spends when idle; nothing where those are too short for the kernel's ticks."""
+    without what it spends when idle; nothing where those are too short for the kernel's ticks. Beside it, that of the ranks'
+    processes together."""
     up, down = system.rack.link_bytes()
     result = system.measure(size, iterations, warmup)
     up_after, down_after = system.rack.link_bytes()
     window_s = sum(result["times_ms"]) / 1e3
     busy_s = result.pop("busy_s") - idle * window_s
     cpu_ms = round(max(0, busy_s) / iterations * 1e3, 2) if window_s > 0.1 and size > SMALL else None
+    if "ranks_cpu_s" in result:
+        result["ranks_cpu_ms"] = round(result.pop("ranks_cpu_s") / iterations * 1e3, 2)
     return {
         **result,
         "cpu_ms": cpu_ms,

@@ -9,6 +9,7 @@ from netsum_bench.report import (
     is_below,
     markdown,
     median,
+    narrow,
     number,
     plot,
     rate_bits,
@@ -19,6 +20,7 @@ from netsum_bench.report import (
 )
 from netsum_bench.systems import PEERS, SYSTEMS, Netsum, is_lossy
 
+USUAL = {Netsum.threads_text(1), "all_reduce"}  # settings that need not be said
 DATAPLANES = ("netsum-xdp", "netsum-user")  # which sum in the switch
 
 
@@ -240,7 +242,57 @@ def by_system(records, counts=(4, 8)):
             row.append("" if cell is None else time_text(cell, system == winners[place]))
         rows.append(row)
     names = [", ".join((SYSTEMS[s].label, place_of(s, places[0][0]))) for s in systems]
-    return markdown(["ms", "ranks", "links", *names], rows, 3)
+    return narrow(["ms", "ranks", "links", *names], rows, 3)
+
+
+def processor(records, rate="none"):
+    """What a float32 sum of the largest size costs where no link limits it, a row for each system: for each number of ranks the
+    processor time of the whole machine, that to Gloo's, and the bits of all tensors per second of it; then the seconds of a
+    rank's process, and of the daemon's, per gigabyte that each has summed or received."""
+    groups = {}
+    for record in records:
+        counts = record.get("rate") == rate and record.get("cpu_ms") and not record["wrong"]
+        if counts and not is_lossy(record["system"]):
+            groups.setdefault((record["system"], record["bytes"], record["workers"]), []).append(record)
+    size = max((of_size for _, of_size, _ in groups), default=0)
+    counts = sorted({workers for _, of_size, workers in groups if of_size == size}, reverse=True)
+    present = [name for name in SYSTEMS if any((name, size, workers) in groups for workers in counts)]
+    labels = [SYSTEMS[name].label for name in present]
+
+    def of(name, workers, field):
+        found = [turn[field] for turn in groups.get((name, size, workers), []) if turn.get(field) is not None]
+        return {"median": median(found), "low": min(found), "high": max(found)} if found else None
+
+    def costs(name, workers):
+        mine, gloo = of(name, workers, "cpu_ms"), of("gloo", workers, "cpu_ms")
+        if mine is None:
+            return ["", "", ""]
+        spent = mine["median"]
+        return [
+            f"{number(spent)} ({number(mine['low'])}-{number(mine['high'])})",
+            f"{spent / gloo['median']:.2f}" if gloo else "",
+            f"{8 * workers * size / spent / 1e6:.2f}",
+        ]
+
+    def per_gigabyte(name, field):
+        found = [(of(name, workers, field), workers) for workers in counts]
+        return ", ".join(f"{1e6 * one['median'] / workers / size:.2f}" for one, workers in found if one)
+
+    rows = []
+    for name in present:
+        label = SYSTEMS[name].label
+        label += f", {SYSTEMS[name].where}" if labels.count(label) > 1 else ""
+        turns = [turn for workers in counts for turn in groups.get((name, size, workers), [])]
+        settings = dict.fromkeys(turn["setting"] for turn in turns if turn.get("setting"))
+        settings = "; ".join(setting for setting in settings if setting not in USUAL)
+        row = [f"{label} ({settings})" if settings else label]
+        for workers in counts:
+            row += costs(name, workers)
+        rows.append([*row, per_gigabyte(name, "ranks_cpu_ms"), per_gigabyte(name, "daemon_cpu_ms")])
+    headings = [size_text(size)]
+    for workers in counts:
+        headings += [f"{workers} ranks, ms", "to Gloo", "Gbit/s"]
+    return narrow([*headings, "rank, s/GB", "daemon, s/GB"], rows) if rows else NOTHING
 
 
 def distributions(records):
