@@ -1,5 +1,5 @@
 // What a sparse all-reduce costs a processor: finding the elements of a large dense tensor that are not zero, packing them, and
-// storing sums at their places. The tensor does not fit a cache.
+// storing sums at their places, and all of it, with the index, for one rank alone. The tensor does not fit a cache.
 //
 // bytes_per_second counts the dense tensor's bytes once.
 #include <benchmark/benchmark.h>
@@ -10,6 +10,7 @@
 
 #include "src/base/assert.h"
 #include "src/base/rng.h"
+#include "src/sparse/reduction.h"
 #include "src/sparse/tensor.h"
 
 namespace netsum::sparse {
@@ -53,8 +54,15 @@ class Fixture {
       benchmark::ClobberMemory();
     }
   }
+  void whole() {
+    Reduction reduction(make_dense_tensor({data_.data(), data_.data(), data_.size()}, DataType::kFloat32, 1),
+                        {.mode = SparseMode::kOn}, &profile_);
+    while (const SubOperation* next = reduction.next()) reduction.ended(next->number);
+    NETSUM_ASSERT(reduction.done() && reduction.status().ok());
+  }
 
  private:
+  Profile profile_;
   std::vector<float> data_;
   std::unique_ptr<Tensor> tensor_;
   std::vector<Segment> segments_;
@@ -73,6 +81,9 @@ void measure(benchmark::State& state, const Run& run) {
 void find(benchmark::State& state) {
   measure(state, [](Fixture& fixture) { fixture.find(); });
 }
+void whole(benchmark::State& state) {
+  measure(state, [](Fixture& fixture) { fixture.whole(); });
+}
 void pack(benchmark::State& state) {
   measure(state, [](Fixture& fixture) { fixture.pack(); });
 }
@@ -82,6 +93,7 @@ void unpack(benchmark::State& state) {
 
 BENCHMARK(find)->Arg(0)->Arg(1)->Arg(10)->Arg(100)->Arg(500);
 BENCHMARK(pack)->Arg(1)->Arg(10)->Arg(100)->Arg(500);
+BENCHMARK(whole)->Arg(0)->Arg(1)->Arg(10)->Arg(100)->Arg(500);
 BENCHMARK(unpack)->Arg(1)->Arg(10)->Arg(100)->Arg(500);
 
 }  // namespace

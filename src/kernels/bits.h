@@ -19,16 +19,34 @@ bool nonzero_bits(DataType type, const void* in, size_t n, uint64_t* words);
 // Whether all elements are zero. If so, sets *negative_zeros if any of them is a negative zero, and otherwise leaves it.
 bool all_zero(DataType type, const void* in, size_t n, bool* negative_zeros);
 
-// Copies those of `n` <= 64 elements of `element_bytes` (2, 4 or 8) whose bit in `word` is set, one behind the other. Returns
-// how many they are. No bit at n or above is set. `out` has room for 64 bytes behind them, which may be overwritten.
-size_t pack(size_t element_bytes, const uint8_t* in, size_t n, uint64_t word, uint8_t* out);
-// The reverse: copies elements to the places whose bit is set, and leaves the others.
-size_t unpack(size_t element_bytes, const uint8_t* in, uint64_t word, uint8_t* out);
+// Positions as the words of their bitmap that are not zero: word i has the positions 64 * numbers[i] to 64 * numbers[i] + 63.
+struct SetWords {
+  const uint64_t* numbers = nullptr;  // ascending
+  const uint64_t* words = nullptr;    // none is zero
+  size_t count = 0;
+};
+
+// Copies the elements of `element_bytes` (2, 4 or 8) at the positions of `set`, one behind the other. Returns how many they are. `in`
+// has `elements` elements, and the set no position at or above that. `out` has room for 64 bytes behind them, which may be
+// overwritten.
+size_t pack(size_t element_bytes, const uint8_t* in, size_t elements, const SetWords& set, uint8_t* out);
+// The reverse: copies elements to the positions of `set`, and leaves the others.
+void unpack(size_t element_bytes, const uint8_t* in, const SetWords& set, uint8_t* out);
+// As pack(), where `in` has the elements of `part` alone, one behind the other: the others are zeros. Returns false if `set` lacks a
+// position of `part`.
+bool spread(size_t element_bytes, const uint8_t* in, const SetWords& part, const SetWords& set, uint8_t* out);
+
+// Bits that are set.
+size_t count_bits(const uint64_t* words, size_t n);
+// counts[s]: how many of the blocks of 2^s bits of `n` words have a set bit, for s = 0 to 5.
+void count_blocks(const uint64_t* words, size_t n, uint64_t* counts);
 
 namespace plain {
 bool nonzero_bits(DataType type, const void* in, size_t n, uint64_t* words);
-size_t pack(size_t element_bytes, const uint8_t* in, size_t n, uint64_t word, uint8_t* out);
-size_t unpack(size_t element_bytes, const uint8_t* in, uint64_t word, uint8_t* out);
+size_t pack(size_t element_bytes, const uint8_t* in, const SetWords& set, uint8_t* out);
+void unpack(size_t element_bytes, const uint8_t* in, const SetWords& set, uint8_t* out);
+bool spread(size_t element_bytes, const uint8_t* in, const SetWords& part, const SetWords& set, uint8_t* out);
+void count_blocks(const uint64_t* words, size_t n, uint64_t* counts);
 }  // namespace plain
 
 }  // namespace netsum::kernels

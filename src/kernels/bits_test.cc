@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -68,26 +67,99 @@ TEST_P(BitsTest, OnlyTheSignOfAFloatingPointNumberDoesNotCount) {
   EXPECT_EQ(word, 1u);
 }
 
+struct Words {
+  std::vector<uint64_t> numbers, words;
+  SetWords view() const { return {numbers.data(), words.data(), words.size()}; }
+  size_t count() const { return count_bits(words.data(), words.size()); }
+};
+
+// Positions below `elements`, in words that are full, or have many or few bits.
+Words random_set(size_t elements, Rng& rng) {
+  Words set;
+  for (size_t number = 0; number * 64 < elements; ++number) {
+    uint64_t word = rng.next();
+    if (rng.chance(0.4)) word &= rng.next() & rng.next();
+    if (rng.chance(0.2)) word = ~uint64_t{0};
+    if (elements - number * 64 < 64) word &= (uint64_t{1} << (elements % 64)) - 1;
+    if (word == 0 || rng.chance(0.3)) continue;
+    set.numbers.push_back(number);
+    set.words.push_back(word);
+  }
+  return set;
+}
+
+std::vector<uint8_t> random_bytes(size_t n, Rng& rng) {
+  std::vector<uint8_t> bytes(n);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(rng.next());
+  return bytes;
+}
+
 TEST_P(BitsTest, PackAndUnpackAreThoseOfThePlainReference) {
   for (const size_t bytes : {size_t{2}, size_t{4}, size_t{8}}) {
-    for (int round = 0; round < 2000; ++round) {
-      const size_t n = rng_.chance(0.5) ? 64 : 1 + rng_.below(64);
-      uint64_t word = rng_.next();
-      if (rng_.chance(0.3)) word &= rng_.next() & rng_.next();
-      if (rng_.chance(0.2)) word = ~uint64_t{0};
-      if (n < 64) word &= (uint64_t{1} << n) - 1;
-      std::vector<uint8_t> in(n * bytes);
-      for (uint8_t& byte : in) byte = static_cast<uint8_t>(rng_.next());
-      std::vector<uint8_t> packed(64 * bytes + 64), expected(64 * bytes + 64);
-      const size_t count = pack(bytes, in.data(), n, word, packed.data());
-      ASSERT_EQ(count, static_cast<size_t>(std::popcount(word)));
-      ASSERT_EQ(count, plain::pack(bytes, in.data(), n, word, expected.data()));
+    for (int round = 0; round < 300; ++round) {
+      const size_t n = 1 + rng_.below(640);
+      const Words set = random_set(n, rng_);
+      const auto in = random_bytes(n * bytes, rng_);
+      std::vector<uint8_t> packed(n * bytes + 64), expected(n * bytes + 64);
+      const size_t count = pack(bytes, in.data(), n, set.view(), packed.data());
+      ASSERT_EQ(count, set.count());
+      ASSERT_EQ(count, plain::pack(bytes, in.data(), set.view(), expected.data()));
       ASSERT_EQ(std::memcmp(packed.data(), expected.data(), count * bytes), 0) << bytes << " " << n;
-      std::vector<uint8_t> out(64 * bytes, 0xEE), plain_out(64 * bytes, 0xEE);
-      EXPECT_EQ(unpack(bytes, packed.data(), word, out.data()), count);
-      EXPECT_EQ(plain::unpack(bytes, packed.data(), word, plain_out.data()), count);
+      std::vector<uint8_t> out(n * bytes, 0xEE), plain_out(n * bytes, 0xEE);
+      unpack(bytes, packed.data(), set.view(), out.data());
+      plain::unpack(bytes, packed.data(), set.view(), plain_out.data());
       ASSERT_EQ(out, plain_out);
     }
+  }
+}
+
+TEST_P(BitsTest, SpreadWritesZerosBetweenTheElementsOfAPart) {
+  for (const size_t bytes : {size_t{2}, size_t{4}, size_t{8}}) {
+    for (int round = 0; round < 300; ++round) {
+      const Words set = random_set(640, rng_);
+      Words part;
+      for (size_t i = 0; i < set.words.size(); ++i) {
+        const uint64_t word = rng_.chance(0.4) ? set.words[i] : set.words[i] & rng_.next() & rng_.next();
+        if (word == 0 || rng_.chance(0.3)) continue;
+        part.numbers.push_back(set.numbers[i]);
+        part.words.push_back(word);
+      }
+      const auto in = random_bytes(part.count() * bytes, rng_);  // not a byte more
+      std::vector<uint8_t> out(set.count() * bytes + 64, 0xEE), expected = out;
+      ASSERT_TRUE(spread(bytes, in.data(), part.view(), set.view(), out.data()));
+      ASSERT_TRUE(plain::spread(bytes, in.data(), part.view(), set.view(), expected.data()));
+      ASSERT_EQ(std::memcmp(out.data(), expected.data(), set.count() * bytes), 0) << bytes;
+    }
+  }
+}
+
+TEST_P(BitsTest, SpreadRefusesASetThatLacksAPosition) {
+  const std::vector<uint8_t> in(16, 1);
+  std::vector<uint8_t> out(8 * 8 + 64);
+  const auto refuses = [&](const Words& part, const Words& set) {
+    const bool found = spread(8, in.data(), part.view(), set.view(), out.data());
+    EXPECT_EQ(found, plain::spread(8, in.data(), part.view(), set.view(), out.data()));
+    return !found;
+  };
+  EXPECT_FALSE(refuses({{1}, {5}}, {{0, 1}, {1, 7}}));
+  EXPECT_FALSE(refuses({}, {{0, 1}, {1, 7}}));
+  EXPECT_TRUE(refuses({{1}, {5}}, {{0, 1}, {1, 3}})) << "a bit";
+  EXPECT_TRUE(refuses({{1}, {5}}, {{0, 2}, {1, 7}})) << "a word between";
+  EXPECT_TRUE(refuses({{1}, {5}}, {{0}, {7}})) << "the last word";
+  EXPECT_TRUE(refuses({{0}, {1}}, {{1}, {7}})) << "the first word";
+  EXPECT_TRUE(refuses({{0}, {1}}, {})) << "everything";
+}
+
+TEST_P(BitsTest, BlocksOfBitsAreThoseOfThePlainReference) {
+  for (size_t n = 0; n < 40; ++n) {
+    std::vector<uint64_t> words(n);
+    for (uint64_t& word : words)
+      word = rng_.chance(0.3) ? uint64_t{1} << rng_.below(64) : rng_.next() & rng_.next() & rng_.next();
+    uint64_t counts[6], expected[6];
+    count_blocks(words.data(), n, counts);
+    plain::count_blocks(words.data(), n, expected);
+    EXPECT_THAT(counts, testing::ElementsAreArray(expected));
+    EXPECT_EQ(count_bits(words.data(), n), expected[0]);
   }
 }
 

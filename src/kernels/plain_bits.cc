@@ -43,20 +43,53 @@ bool nonzero_bits(DataType type, const void* in, size_t n, uint64_t* words) {
   return negative_zeros;
 }
 
-size_t pack(size_t element_bytes, const uint8_t* in, size_t n, uint64_t word, uint8_t* out) {
+size_t pack(size_t element_bytes, const uint8_t* in, const SetWords& set, uint8_t* out) {
   size_t count = 0;
-  for (size_t i = 0; i < n; ++i)
-    if ((word >> i & 1) != 0)
-      std::memcpy(out + count++ * element_bytes, in + i * element_bytes, element_bytes);
+  for (size_t w = 0; w < set.count; ++w)
+    for (size_t i = 0; i < 64; ++i)
+      if ((set.words[w] >> i & 1) != 0)
+        std::memcpy(out + count++ * element_bytes, in + (set.numbers[w] * 64 + i) * element_bytes,
+                    element_bytes);
   return count;
 }
 
-size_t unpack(size_t element_bytes, const uint8_t* in, uint64_t word, uint8_t* out) {
-  size_t count = 0;
-  for (size_t i = 0; i < 64; ++i)
-    if ((word >> i & 1) != 0)
-      std::memcpy(out + i * element_bytes, in + count++ * element_bytes, element_bytes);
-  return count;
+void unpack(size_t element_bytes, const uint8_t* in, const SetWords& set, uint8_t* out) {
+  for (size_t w = 0; w < set.count; ++w)
+    for (size_t i = 0; i < 64; ++i)
+      if ((set.words[w] >> i & 1) != 0) {
+        std::memcpy(out + (set.numbers[w] * 64 + i) * element_bytes, in, element_bytes);
+        in += element_bytes;
+      }
+}
+
+bool spread(size_t element_bytes, const uint8_t* in, const SetWords& part, const SetWords& set,
+            uint8_t* out) {
+  size_t next = 0;  // of `part`
+  for (size_t w = 0; w < set.count; ++w) {
+    const bool has_part = next < part.count && part.numbers[next] == set.numbers[w];
+    const uint64_t own = has_part ? part.words[next++] : 0;
+    if ((own & ~set.words[w]) != 0) return false;
+    for (size_t i = 0; i < 64; ++i) {
+      if ((set.words[w] >> i & 1) == 0) continue;
+      if ((own >> i & 1) != 0) {
+        std::memcpy(out, in, element_bytes);
+        in += element_bytes;
+      } else {
+        std::memset(out, 0, element_bytes);
+      }
+      out += element_bytes;
+    }
+  }
+  return next == part.count;
+}
+
+void count_blocks(const uint64_t* words, size_t n, uint64_t* counts) {
+  for (size_t s = 0; s < 6; ++s) {
+    counts[s] = 0;
+    const size_t block = size_t{1} << s;
+    for (size_t i = 0; i < 64 * n; i += block)
+      if ((words[i / 64] >> (i % 64) & ((uint64_t{1} << block) - 1)) != 0) ++counts[s];
+  }
 }
 
 }  // namespace netsum::kernels::plain

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/kernels/bits.h"
+
 namespace netsum::sparse {
 
 inline constexpr int kWordShift = 6;
@@ -31,10 +33,13 @@ void for_each_bit(uint64_t word, const Visit& visit) {
 struct BitSet {
   std::vector<uint64_t> numbers;  // ascending
   std::vector<uint64_t> words;    // none is zero
+  std::vector<uint8_t>
+      values;  // of the elements at the positions, if the tensor that has found them keeps them
 
   void clear() {
     numbers.clear();
     words.clear();
+    values.clear();
   }
   size_t size() const { return words.size(); }
   // `number` is not below that of the last word.
@@ -50,10 +55,23 @@ struct BitSet {
   void add(uint64_t position) {
     add_word(position >> kWordShift, uint64_t{1} << (position & (kWordBits - 1)));
   }
-  uint64_t count() const {
-    uint64_t count = 0;
-    for (const uint64_t word : words) count += static_cast<uint64_t>(std::popcount(word));
-    return count;
+  // Words of a bitmap, of which the first has number `first`, above those of all others.
+  void add_bitmap(uint64_t first, const std::vector<uint64_t>& bitmap) {
+    size_t end = size();
+    numbers.resize(end + bitmap.size());
+    words.resize(end + bitmap.size());
+    for (size_t i = 0; i < bitmap.size(); ++i) {  // without a branch, which would be mispredicted
+      numbers[end] = first + i;
+      words[end] = bitmap[i];
+      end += bitmap[i] != 0 ? 1 : 0;
+    }
+    numbers.resize(end);
+    words.resize(end);
+  }
+  uint64_t count() const { return kernels::count_bits(words.data(), words.size()); }
+  // From word `begin` on.
+  kernels::SetWords view(size_t begin = 0) const {
+    return {numbers.data() + begin, words.data() + begin, size() - begin};
   }
   template <typename Visit>
   void for_each(const Visit& visit) const {

@@ -166,6 +166,8 @@ void CooTensor::find(const Segment& segment, BitSet* set) {
 
 bool CooTensor::pack(const Segment& segment, const BitSet& set, const BitSet& own, uint8_t* values) const {
   size_t next = first_at(segment.begin);
+  if (places_.empty() && (row_bytes_ == 2 || row_bytes_ == 4 || row_bytes_ == 8))
+    return kernels::spread(row_bytes_, own.size() > 0 ? row(next) : nullptr, own.view(), set.view(), values);
   return for_each_word(set, own, [&](uint64_t, uint64_t word, uint64_t own_word) {
     for_each_bit(word, [&](uint64_t bit) {
       if ((own_word >> bit & 1) != 0) {

@@ -10,18 +10,10 @@
 namespace netsum::sparse {
 namespace {
 
-// So much is read at a time: its bitmap stays in the cache.
-constexpr uint64_t kScanUnits = uint64_t{1} << 16;
-// The elements of sparse sets lie in cache lines that no hardware expects: those of the word that comes so many words later
-// are fetched.
-constexpr size_t kWordsAhead = 24;
-
-// The memory of the first element of word `i`, if there is one.
-const uint8_t* first_element(const BitSet& set, size_t i, const uint8_t* begin, size_t element) {
-  if (i >= set.size()) return begin;
-  const auto bit = static_cast<uint64_t>(std::countr_zero(set.words[i]));
-  return begin + ((set.numbers[i] << kWordShift) + bit) * element;
-}
+// So much is read at a time: the elements stay in the nearest caches until those that are not zero are copied.
+constexpr uint64_t kScanUnits = uint64_t{1} << 13;
+// The elements found are kept while they are at most this part of those read.
+constexpr size_t kKeptPart = 8;
 
 class DenseTensor final : public Tensor {
  public:
@@ -51,6 +43,8 @@ class DenseTensor final : public Tensor {
   size_t elements_of(uint64_t position) const { return std::min(unit_, view_.count - position * unit_); }
   // The bitmap of the units that are not zero.
   void scan(const Segment& segment);
+  // Adds the elements of the words of `set` from number `first` on.
+  void keep(const Segment& segment, size_t first, BitSet* set) const;
   // Writes zeros around the units of `set`.
   void clear_around(const Segment& segment, const BitSet& set);
 
@@ -92,34 +86,50 @@ uint64_t DenseTensor::count() {
   uint64_t count = 0;
   for (uint64_t begin = 0; begin < positions(); begin += kScanUnits) {
     scan({begin, std::min(begin + kScanUnits, positions())});
-    for (const uint64_t word : bitmap_) count += static_cast<uint64_t>(std::popcount(word));
+    count += kernels::count_bits(bitmap_.data(), bitmap_.size());
   }
   return count;
 }
 
 void DenseTensor::find(const Segment& segment, BitSet* set) {
   set->clear();
+  bool keeps = unit_ == 1;
   for (uint64_t begin = segment.begin; begin < segment.end; begin += kScanUnits) {
-    scan({begin, std::min(begin + kScanUnits, segment.end)});
-    const uint64_t first = (begin - segment.begin) >> kWordShift;
-    for (size_t i = 0; i < bitmap_.size(); ++i) set->add_word(first + i, bitmap_[i]);
+    const uint64_t end = std::min(begin + kScanUnits, segment.end);
+    scan({begin, end});
+    const size_t first = set->size();
+    set->add_bitmap((begin - segment.begin) >> kWordShift, bitmap_);
+    if (!keeps) continue;
+    keep(segment, first, set);
+    keeps = set->values.size() <= (end - segment.begin) * element_ / kKeptPart + kScanUnits;
+    if (!keeps) set->values.clear();
   }
 }
 
+void DenseTensor::keep(const Segment& segment, size_t first, BitSet* set) const {
+  const kernels::SetWords added = set->view(first);
+  const size_t kept = set->values.size();
+  const size_t bytes = kernels::count_bits(added.words, added.count) * element_;
+  set->values.resize(kept + bytes + kSlackBytes);
+  const uint8_t* const begin = input() + segment.begin * element_;
+  kernels::pack(element_, begin, segment.size(), added, set->values.data() + kept);
+  set->values.resize(kept + bytes);
+}
+
 bool DenseTensor::pack(const Segment& segment, const BitSet& set, const BitSet& own, uint8_t* values) const {
+  if (unit_ == 1 && (own.size() == 0 || !own.values.empty()))
+    return kernels::spread(element_, own.values.data(), own.view(), set.view(), values);
   const uint8_t* const begin = input() + segment.begin * unit_ * element_;
-  size_t ahead = kWordsAhead;
+  if (unit_ == 1) {
+    if (!for_each_word(set, own, [](uint64_t, uint64_t, uint64_t) {})) return false;
+    kernels::pack(element_, begin, segment.size(), set.view(), values);
+    return true;
+  }
   return for_each_word(set, own, [&](uint64_t number, uint64_t word, uint64_t) {
-    const uint64_t first = number << kWordShift;
-    if (unit_ == 1) {
-      __builtin_prefetch(first_element(set, ahead++, begin, element_));
-      const uint64_t n = std::min(kWordBits, segment.size() - first);
-      values += kernels::pack(element_, begin + first * element_, n, word, values) * element_;
-      return;
-    }
     for_each_bit(word, [&](uint64_t bit) {
-      const size_t bytes = elements_of(segment.begin + first + bit) * element_;
-      std::memcpy(values, begin + (first + bit) * unit_ * element_, bytes);
+      const uint64_t position = (number << kWordShift) + bit;
+      const size_t bytes = elements_of(segment.begin + position) * element_;
+      std::memcpy(values, begin + position * unit_ * element_, bytes);
       values += bytes;
     });
   });
@@ -141,19 +151,12 @@ void DenseTensor::unpack(const Segment& segment, BitSet* sums, std::vector<uint8
   if (view_.input != view_.output || negative_zeros_) clear_around(segment, set);
   const uint8_t* from = values->data();
   uint8_t* const begin = output() + segment.begin * unit_ * element_;
-  for (size_t i = 0; i < set.size(); ++i) {
-    const uint64_t first = set.numbers[i] << kWordShift;
-    if (unit_ == 1) {
-      __builtin_prefetch(first_element(set, i + kWordsAhead, begin, element_), 1);
-      from += kernels::unpack(element_, from, set.words[i], begin + first * element_) * element_;
-      continue;
-    }
-    for_each_bit(set.words[i], [&](uint64_t bit) {
-      const size_t bytes = elements_of(segment.begin + first + bit) * element_;
-      std::memcpy(begin + (first + bit) * unit_ * element_, from, bytes);
-      from += bytes;
-    });
-  }
+  if (unit_ == 1) return kernels::unpack(element_, from, set.view(), begin);
+  set.for_each([&](uint64_t position) {
+    const size_t bytes = elements_of(segment.begin + position) * element_;
+    std::memcpy(begin + position * unit_ * element_, from, bytes);
+    from += bytes;
+  });
 }
 
 }  // namespace

@@ -30,16 +30,9 @@ int shifts_for(uint64_t positions) {
 
 void Occupancy::add(const BitSet& set) {
   std::array<uint64_t, kMaxShift + 1> found = {};
+  kernels::count_blocks(set.words.data(), set.size(), found.data());
   std::array<uint64_t, kWordBits + 1> first_differs = {};  // by the bits of the difference to the word before
   for (size_t i = 0; i < set.size(); ++i) {
-    uint64_t word = set.words[i];
-    found[0] += static_cast<uint64_t>(std::popcount(word));
-    for (int s = 1; s < kWordShift;
-         ++s) {  // a bit of `word` at each multiple of 2^s that says whether its block is set
-      word |= word >> (1 << (s - 1));
-      word &= ~uint64_t{0} / low_bits(uint64_t{1} << s);
-      found[static_cast<size_t>(s)] += static_cast<uint64_t>(std::popcount(word));
-    }
     const uint64_t difference = i == 0 ? ~uint64_t{0} : set.numbers[i] ^ set.numbers[i - 1];
     ++first_differs[static_cast<size_t>(std::bit_width(difference))];
   }

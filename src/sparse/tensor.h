@@ -35,7 +35,8 @@ class Tensor {
   virtual size_t elements(const Segment& segment, const BitSet& set) const = 0;  // of these units
   size_t unit_bytes() const { return unit_elements() * size_of(type()); }
 
-  // Units that this rank has. Sets count from the begin of a segment.
+  // Units that this rank has. Sets count from the begin of a segment. find() may keep the elements in the set, for pack(): to read
+  // them again from the tensor would cost a cache miss each.
   virtual uint64_t count() = 0;
   virtual void find(const Segment& segment, BitSet* set) = 0;
   // Writes the elements of the units of `set`, which include those of this rank (`own`, from find()); others are zeros.

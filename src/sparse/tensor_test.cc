@@ -2,11 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "src/base/rng.h"
 #include "src/kernels/half.h"
 
 namespace netsum::sparse::tensor_test {
@@ -75,6 +78,27 @@ TEST(CooTensorTest, PacksZerosForRowsOfOtherRanks) {
   EXPECT_TRUE(tensor->pack(all, united, own, reinterpret_cast<uint8_t*>(values.data())));
   EXPECT_EQ(values[0], 0);
   EXPECT_EQ(values[1], 2.5f);
+}
+
+TEST(CooTensorTest, PacksRowsOfAnyOrderAndSize) {
+  for (const size_t row_elements : {size_t{1}, size_t{2}, size_t{3}}) {
+    for (const bool sorted : {true, false}) {
+      Coo coo{sorted ? std::vector<int64_t>{2, 70, 71} : std::vector<int64_t>{71, 2, 70}, {}};
+      for (const int64_t index : coo.indices) coo.values.insert(coo.values.end(), row_elements, float(index));
+      CooResult result;
+      const auto tensor =
+          make_coo_tensor(coo.view(200, row_elements), DataType::kFloat32, result.allocator());
+      const Segment segment{64, 200};
+      BitSet own, united;
+      tensor->find(segment, &own);
+      for (const uint64_t position : {6, 7, 100}) united.add(position);
+      std::vector<float> values(3 * row_elements + Tensor::kSlackBytes / sizeof(float), 77);
+      ASSERT_TRUE(tensor->pack(segment, united, own, reinterpret_cast<uint8_t*>(values.data())));
+      for (size_t i = 0; i < 3 * row_elements; ++i)
+        EXPECT_EQ(values[i], std::vector<float>({70, 71, 0})[i / row_elements]);
+      EXPECT_FALSE(tensor->pack(segment, {}, own, reinterpret_cast<uint8_t*>(values.data())));
+    }
+  }
 }
 
 TEST(CooTensorTest, KeepsStoredZeros) {
@@ -177,6 +201,39 @@ TEST(DenseTensorTest, WritesZerosWhereNothingTravelled) {
       for (size_t i = 0; i < in.size(); ++i) EXPECT_FALSE(std::signbit(to[i])) << i;
       EXPECT_THAT(std::vector<float>(to, to + 5), ElementsAre(0, 0, 1, 2, 0));
     }
+  }
+}
+
+// Few elements, of which the tensor keeps copies; more than it keeps, from the beginning or from later on; and none.
+TEST(DenseTensorTest, PacksWhatTheRankHasAndZerosElsewhere) {
+  constexpr size_t kCount = 40'001;
+  for (const auto& [in_first_half, in_second_half] :
+       {std::pair{0.01, 0.01}, {0.5, 0.5}, {0.01, 0.9}, {0.0, 0.0}, {0.9, 0.01}}) {
+    Rng rng(1);
+    std::vector<float> values(kCount);
+    BitSet united;
+    std::vector<float> expected;
+    for (size_t i = 0; i < kCount; ++i) {
+      if (rng.chance(i < kCount / 2 ? in_first_half : in_second_half)) values[i] = static_cast<float>(i + 1);
+      if (values[i] == 0 && !rng.chance(0.1)) continue;
+      united.add(i);
+      expected.push_back(values[i]);
+    }
+    const auto tensor = make_dense_tensor({values.data(), values.data(), kCount}, DataType::kFloat32, 1);
+    BitSet own;
+    tensor->find({0, kCount}, &own);
+    std::vector<float> packed(expected.size() + Tensor::kSlackBytes / sizeof(float));
+    ASSERT_TRUE(tensor->pack({0, kCount}, united, own, reinterpret_cast<uint8_t*>(packed.data())));
+    packed.resize(expected.size());
+    EXPECT_EQ(packed, expected);
+    if (own.size() == 0) continue;
+    const auto some = static_cast<ptrdiff_t>(united.size() / 2);
+    const bool has_it =
+        std::binary_search(own.numbers.begin(), own.numbers.end(), united.numbers[united.size() / 2]);
+    united.numbers.erase(united.numbers.begin() + some);
+    united.words.erase(united.words.begin() + some);
+    packed.resize(expected.size() + Tensor::kSlackBytes / sizeof(float));
+    EXPECT_EQ(tensor->pack({0, kCount}, united, own, reinterpret_cast<uint8_t*>(packed.data())), !has_it);
   }
 }
 
