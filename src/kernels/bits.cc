@@ -29,6 +29,7 @@ bool nonzero(const uint8_t* in, size_t n, T sign, uint64_t* words) {
   const auto word_of = [&](const uint8_t* from) HWY_ATTR {
     uint64_t word = 0;
     for (size_t i = 0; i < 64; i += lanes) {
+      will_read(from + i * sizeof(T));
       const auto v = load(d, from + i * sizeof(T));
       const auto is_zero = hn::Eq(hn::And(v, magnitude_mask), zero);
       if (sign != 0) signs_of_zeros = hn::Or(signs_of_zeros, hn::IfThenElseZero(is_zero, v));
