@@ -26,6 +26,41 @@ int shifts_for(uint64_t positions) {
   return std::clamp(static_cast<int>(std::bit_width(positions)), 1, kMaxShift + 1);
 }
 
+constexpr uint64_t kAll = ~uint64_t{0};
+
+// A bit for each block of 2^kShift bits of a word, set if any of theirs is. Without a loop over the bits that are set, whose end would be
+// mispredicted.
+template <int kShift>
+uint64_t blocks_of(uint64_t word) {
+  for (int s = 0; s < kShift; ++s) word |= word >> (1 << s);
+  word &= kAll / low_bits(uint64_t{1} << kShift);  // the first bit of each block
+  // Fields of `width` bits lie `distance` bits apart: two become one.
+  uint64_t width = 1;
+  for (uint64_t distance = uint64_t{1} << kShift; distance < kWordBits && width < distance; distance *= 2) {
+    const uint64_t fields = kAll / low_bits(2 * distance) * low_bits(2 * width);
+    word = (word | word >> (distance - width)) & fields;
+    width *= 2;
+  }
+  return word;
+}
+
+uint64_t blocks_of(uint64_t word, int shift) {
+  switch (shift) {
+    case 0:
+      return word;
+    case 1:
+      return blocks_of<1>(word);
+    case 2:
+      return blocks_of<2>(word);
+    case 3:
+      return blocks_of<3>(word);
+    case 4:
+      return blocks_of<4>(word);
+    default:
+      return blocks_of<5>(word);
+  }
+}
+
 }  // namespace
 
 void Occupancy::add(const BitSet& set) {
@@ -140,50 +175,37 @@ void Level::write_parts_of_words(const BitSet& set, uint64_t* words) const {
     const uint64_t word = set.numbers[i] == number ? set.words[i] : 0;
     const uint64_t part = word >> (first & (kWordBits - 1)) & mask;
     const uint64_t at = static_cast<uint64_t>(k) << fan_out_shift_;
-    if (shift_ == 0) {
-      words[at >> kWordShift] |= part << (at & (kWordBits - 1));
-    } else {
-      write_word(0, part, at, words);
-    }
+    words[at >> kWordShift] |= blocks_of(part, shift_) << (at & (kWordBits - 1));
   }
 }
 
 // Positions [begin, begin + 64) of a parent whose bits begin at bit `at`.
 void Level::write_word(uint64_t begin, uint64_t word, uint64_t at, uint64_t* words) const {
-  const auto set_bit = [&](uint64_t bit) {
-    words[bit >> kWordShift] |= uint64_t{1} << (bit & (kWordBits - 1));
-  };
-  if (shift_ == 0) {
-    words[(at + begin) >> kWordShift] = word;
-    return;
-  }
-  if (shift_ >= kWordShift) {
-    set_bit(at + (begin >> shift_));
-    return;
-  }
-  while (word != 0) {
-    const uint64_t block = static_cast<uint64_t>(std::countr_zero(word)) >> shift_;
-    set_bit(at + (begin >> shift_) + block);
-    word &= ~(low_bits(uint64_t{1} << shift_) << (block << shift_));
-  }
+  const uint64_t first = at + (begin >> shift_);
+  const uint64_t blocks = shift_ >= kWordShift ? 1 : blocks_of(word, shift_);
+  words[first >> kWordShift] |= blocks << (first & (kWordBits - 1));
+}
+
+bool Level::has_bits_behind(const uint64_t* words) const {
+  const uint64_t rest = bits_ & (kWordBits - 1);
+  return rest != 0 && words[bits_ >> kWordShift] >> rest != 0;
 }
 
 bool Level::read(const uint64_t* words, std::vector<uint64_t>* blocks) const {
+  const uint64_t count = words_for(bits_);
   blocks->clear();
+  if (has_bits_behind(words)) return false;
+  blocks->resize(kernels::count_bits(words, count));
+  uint64_t* to = blocks->data();
   const uint64_t child_mask = (uint64_t{1} << fan_out_shift_) - 1;
-  const uint64_t end = (positions_ + (uint64_t{1} << shift_) - 1) >> shift_;
-  bool exists = true;
-  for (uint64_t w = 0; w < words_for(bits_); ++w) {
+  for (uint64_t w = 0; w < count; ++w) {
     for_each_bit(words[w], [&](uint64_t bit) {
       const uint64_t index = (w << kWordShift) + bit;
-      exists &= index < bits_;
-      if (!exists) return;
-      const uint64_t block = parent(index >> fan_out_shift_) << fan_out_shift_ | (index & child_mask);
-      exists &= block < end;
-      blocks->push_back(block);
+      *to++ = parent(index >> fan_out_shift_) << fan_out_shift_ | (index & child_mask);
     });
   }
-  return exists;
+  // They ascend, as parents do.
+  return blocks->empty() || blocks->back() < (positions_ + (uint64_t{1} << shift_) - 1) >> shift_;
 }
 
 bool Level::read(const uint64_t* words, BitSet* set) const {
@@ -196,18 +218,26 @@ bool Level::read(const uint64_t* words, BitSet* set) const {
     for (uint64_t w = 0; w < count; ++w)
       if (words[w] != 0) set->add_word(parent(w >> words_shift) << words_shift | (w & mask), words[w]);
   } else {
-    const uint64_t fan_out = uint64_t{1} << fan_out_shift_;
-    for (uint64_t w = 0; w < count; ++w) {
-      for (uint64_t rest = words[w]; rest != 0;) {
-        const uint64_t in_word = static_cast<uint64_t>(std::countr_zero(rest)) & ~(fan_out - 1);
-        const uint64_t index = ((w << kWordShift) + in_word) >> fan_out_shift_;
-        if (index >= parent_count()) return false;
-        const uint64_t chunk = rest >> in_word & low_bits(fan_out);
-        const uint64_t first = parent(index) << fan_out_shift_;
-        set->add_word(first >> kWordShift, chunk << (first & (kWordBits - 1)));
-        rest &= ~(low_bits(fan_out) << in_word);
-      }
+    if (has_bits_behind(words)) return false;
+    // Each parent has a part of a word: more than there are words, if several lie in one.
+    set->numbers.resize(parent_count());
+    set->words.resize(parent_count());
+    size_t end = 0;
+    uint64_t last = kAll;
+    const uint64_t mask = low_bits(uint64_t{1} << fan_out_shift_);
+    for (size_t k = 0; k < parent_count(); ++k) {
+      const uint64_t at = static_cast<uint64_t>(k) << fan_out_shift_;
+      const uint64_t part = words[at >> kWordShift] >> (at & (kWordBits - 1)) & mask;
+      if (part == 0) continue;
+      const uint64_t first = parent(k) << fan_out_shift_;
+      const uint64_t number = first >> kWordShift;
+      const uint64_t before = number == last ? set->words[end - 1] : 0;  // without a branch
+      end += number == last ? 0 : 1;
+      set->numbers[end - 1] = last = number;
+      set->words[end - 1] = before | part << (first & (kWordBits - 1));
     }
+    set->numbers.resize(end);
+    set->words.resize(end);
   }
   if (set->size() == 0) return true;
   const uint64_t last = (set->numbers.back() << kWordShift) + kWordBits - 1 -
