@@ -39,7 +39,7 @@ def test_a_sample_belongs_to_the_pass_of_its_function_and_its_callers():
     passes = {chain[-1]: profile.pass_of(chain, profile.WORKER).name for chain in profile.collapse(SCRIPT.splitlines())}
     assert passes == {
         "rep_movs_alternative": "copy into the socket",
-        "netsum::kernels::N_AVX2::nh_hash": "hash what is sent",
+        "netsum::kernels::N_AVX2::nh_hash": "hash",
     }
     assert profile.pass_of(("main", "surprise"), profile.WORKER).name == "other"
 

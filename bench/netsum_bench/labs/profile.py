@@ -69,8 +69,7 @@ REST = [
 
 WORKER = [
     *KERNELS[:3],
-    Pass("hash what is sent", r"nh", r"collect|next_packet", touches=1),
-    Pass("hash what has come", r"nh_hash|kernels::nh", touches=1),
+    Pass("hash", r"nh_hash|kernels::nh", touches=2),
     Pass("fetch the next chunk", r"fetch_after|DataCursor::fetch|fetch_input|fetch_output", touches=2),
     *SYSTEM,
     Pass("copy from the tensor", COPY, r"Floats::encode|Bytes::encode", touches=2),
