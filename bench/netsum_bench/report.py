@@ -235,7 +235,7 @@ def blocks(markdown_text):
         lines = [line for line in block.splitlines() if line.strip()]
         table = list(itertools.takewhile(lambda line: line.startswith("|"), lines))
         if table:
-            yield "table", [[cell.strip().strip("*`") for cell in line.strip("|").split(" | ")] for line in table]
+            yield "table", [[cell.strip().strip("*`") for cell in line[1:-1].split("|")] for line in table]
             lines = lines[len(table) :]
         if lines:
             kind = "heading" if lines[0].startswith("#") else "text"

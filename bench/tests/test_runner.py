@@ -219,6 +219,9 @@ def test_a_page_has_the_tables_and_the_plots(tmp_path):
     out(rack_record("gloo", [200.0] * 7, setting="all_reduce"))
     report.write_page(RACK, records.load(tmp_path / "rack.jsonl"), tmp_path / "rack.html")
     page = (tmp_path / "rack.html").read_text()
+    assert list(report.blocks(report.narrow(["a", ""], [["*b*", "c"], ["", ""]]))) == [
+        ("table", [["a", ""], ["--", "--:"], ["b", "c"], ["", ""]])
+    ]
     assert page.count("<svg") == 1 and "<td>100 [100 - 100]</td>" in page and "Gloo: all_reduce" in page
     assert "<h2>rack:headline</h2>" in page and "|" not in page.partition("<h2>")[2].replace("|   ", "")
 
