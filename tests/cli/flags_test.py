@@ -2,8 +2,9 @@
 
 import json
 import re
+import subprocess
 
-from harness import CommandTest, clean_environment
+from harness import NETSUM, CommandTest, clean_environment
 
 
 class FlagsTest(CommandTest):
@@ -111,3 +112,9 @@ class FlagsTest(CommandTest):
         self.assert_usage_error(["aggregator", "--tls-cert", path, "--tls-key", path], "--tls-cert", "PEM")
         empty = self.write_file("\n")
         self.assert_usage_error(["aggregator", "--token-file", empty], "--token-file", "empty")
+
+    def test_output_that_is_lost_is_a_failure(self):
+        with open("/dev/full", "wb") as full:
+            command = subprocess.run([NETSUM, "version"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+        assert command.returncode == 3
+        assert b"cannot write to standard output" in command.stderr

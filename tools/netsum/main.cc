@@ -2,10 +2,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -103,12 +105,22 @@ int run(int argc, char** argv) {
   return kExitUsage;
 }
 
+// The exit status: output that is lost, such as on a full disk, is no success.
+int end_output(int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  std::fprintf(stderr, "netsum: cannot write to standard output: %s\n", std::strerror(errno));
+  return status == kExitOk ? kExitFailed : status;
+}
+
 }  // namespace
 }  // namespace netsum::tool
 
 int main(int argc, char** argv) {
   try {
-    return netsum::tool::run(argc, argv);
+    return netsum::tool::end_output(netsum::tool::run(argc, argv));
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "netsum: no memory for this: ask for less, such as fewer bytes or workers\n");
+    return netsum::tool::kExitFailed;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "netsum: %s\n", error.what());
     return netsum::tool::kExitFailed;
