@@ -419,7 +419,7 @@ class SlowToHearOfFailures final : public control::Aggregator::Service {
     return events->Finish();
   }
   grpc::Status Leave(grpc::ServerContext* /*context*/, const control::MemberRequest* request,
-                     control::Empty* reply) override {
+                     control::LeaveReply* reply) override {
     grpc::ClientContext context;
     return stub_->Leave(&context, *request, reply);
   }

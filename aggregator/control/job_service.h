@@ -24,7 +24,7 @@ class JobService {
   // `stream` gets the member's events, or ends with the error if the member is refused. `peer`: the caller's address.
   virtual void join(const control::JoinRequest& request, const Address& peer,
                     const std::shared_ptr<MemberStream>& stream) = 0;
-  virtual Status leave(const MemberClaim& claim) = 0;
+  virtual Result<control::LeaveReply> leave(const MemberClaim& claim) = 0;
   virtual Status report(const MemberClaim& claim, const Status& failure) = 0;
   // `beat`: null if the member does not tell.
   virtual Result<control::AliveReply> alive(const MemberClaim& claim, const control::Beat* beat) = 0;

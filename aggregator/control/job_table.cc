@@ -273,7 +273,11 @@ Status JobTable::leave(const MemberClaim& claim) {
   const std::string host = remove_member(job, claim.rank);
   note(AggregatorEvent::Kind::kMemberLeft, job, static_cast<int>(claim.rank), host);
   members_.erase(claim.member);
-  if (job.state != State::kFailed) events_.push_back({claim.member, JobEvent::Kind::kEnd, {}, nullptr, {}});
+  // Only ranks of a running job have results for each other. No rank joins it, so each of them leaves once.
+  if (claim.until_all_left && job.state == State::kRunning && job.has_members())
+    job.leavers.push_back(claim.member);
+  else if (job.state != State::kFailed)
+    events_.push_back({claim.member, JobEvent::Kind::kEnd, {}, nullptr, {}});
   if (job.state != State::kFailed) notify_missing(job);
   if (job.state == State::kRunning) unlink_name(*number);
   if (job.state == State::kStarting && job.has_members()) {
@@ -353,7 +357,13 @@ void JobTable::fail(JobNumber number, const Status& failure, int except_rank) {
     else
       events_.push_back({id, JobEvent::Kind::kFailed, {}, nullptr, failure});
   }
+  end_leavers(job);
   forget_if_over(number);
+}
+
+void JobTable::end_leavers(Job& job) {
+  for (const MemberId id : std::exchange(job.leavers, {}))
+    events_.push_back({id, JobEvent::Kind::kEnd, {}, nullptr, {}});
 }
 
 void JobTable::release(JobNumber number) {
@@ -391,6 +401,7 @@ void JobTable::forget_if_over(JobNumber number) {
     release(number);
     remember_end(job);
   }
+  end_leavers(job);
   note(AggregatorEvent::Kind::kJobEnded, job);
   jobs_.erase(number);
 }

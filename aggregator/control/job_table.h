@@ -95,6 +95,7 @@ struct MemberClaim {
   std::string aggregator_token;
   uint32_t rank = 0;
   MemberId member = 0;
+  bool until_all_left = false;  // of JobTable::leave()
 };
 
 struct StripeGrant {
@@ -157,7 +158,8 @@ class JobTable {
   JobTable(JobTableOptions options, Dataplane* dataplane, std::function<uint64_t()> random);
 
   Result<MemberId> join(int64_t now_us, const MemberRequest& request);
-  // The member leaves; the job goes on.
+  // The member leaves; the job goes on. Its stream ends at once or, with `until_all_left`, as soon as no member needs what the
+  // member has: when all have left, or the job has failed.
   Status leave(const MemberClaim& claim);
   // A member reports that the job has failed: all other members are notified.
   Status report(const MemberClaim& claim, const Status& failure);
@@ -273,6 +275,7 @@ class JobTable {
     std::vector<std::optional<Member>> members;  // by rank; empty: has not joined, or has left
     int64_t gathered_us = 0;                     // while it waits for ranks: when the last one joined
     std::vector<int> former_ranks;               // if members were renumbered
+    std::vector<MemberId> leavers;  // have left, and their streams end with the job: at most one of each rank
     std::string tenant;
     uint64_t attempt = 0;                // to start it: tells its tasks from earlier ones
     std::shared_ptr<JobGrant> starting;  // while it is installed
@@ -374,6 +377,7 @@ class JobTable {
   void grant_hosts(const Job& job, JobGrant* grant);
   Status group_by_rack(const Job& job, JobGrant* grant) const;
   void fail(JobNumber number, const Status& failure, int except_rank);
+  void end_leavers(Job& job);
   void forget_if_over(JobNumber number);
   static void describe_progress(const Job& job, AggregatorJobStatus* status);
   void note(AggregatorEvent::Kind kind, const Job& job, int rank = kNoRank, std::string host = {},

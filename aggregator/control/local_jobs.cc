@@ -135,8 +135,12 @@ void LocalJobs::stream_over(uint64_t stream) {
   });
 }
 
-Status LocalJobs::leave(const MemberClaim& claim) {
-  return with_table([&](JobTable& table) { return table.leave(claim); });
+Result<control::LeaveReply> LocalJobs::leave(const MemberClaim& claim) {
+  if (Status status = with_table([&](JobTable& table) { return table.leave(claim); }); !status.ok())
+    return status;
+  control::LeaveReply reply;
+  reply.set_until_all_left(claim.until_all_left);
+  return reply;
 }
 
 Status LocalJobs::report(const MemberClaim& claim, const Status& failure) {

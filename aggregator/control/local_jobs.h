@@ -28,7 +28,7 @@ class LocalJobs final : public JobService, public std::enable_shared_from_this<L
 
   void join(const control::JoinRequest& request, const Address& peer,
             const std::shared_ptr<MemberStream>& stream) override;
-  Status leave(const MemberClaim& claim) override;
+  Result<control::LeaveReply> leave(const MemberClaim& claim) override;
   Status report(const MemberClaim& claim, const Status& failure) override;
   Result<control::AliveReply> alive(const MemberClaim& claim, const control::Beat* beat) override;
   void drain() override;

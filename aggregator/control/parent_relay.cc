@@ -327,11 +327,11 @@ Result<std::pair<ParentRelay::SessionId, control::MemberRequest>> ParentRelay::f
 
 // The parent answers by ending the member's call. If the parent is unreachable, the end of the member's stream has the
 // same effect.
-Status ParentRelay::leave(const MemberClaim& claim) {
+Result<control::LeaveReply> ParentRelay::leave(const MemberClaim& claim) {
   const auto up = find(claim);
   if (!up.ok()) return up.status();
-  if (!expect_answer(up->first, false)) return {};
-  auto call = make_unary(up->second, kLeaveTimeout);
+  if (!expect_answer(up->first, false)) return control::LeaveReply();
+  auto call = make_unary<control::LeaveReply>(up->second, kLeaveTimeout);
   call_began();
   parent_of(up->first)->async()->Leave(
       &call->context, &call->request, &call->reply,
@@ -339,7 +339,7 @@ Status ParentRelay::leave(const MemberClaim& claim) {
         ParentRelay& relay = *self;
         relay.on_answer(id, std::move(self), std::move(call));
       });
-  return {};
+  return control::LeaveReply();
 }
 
 Status ParentRelay::report(const MemberClaim& claim, const Status& failure) {

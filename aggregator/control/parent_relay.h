@@ -49,7 +49,7 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
 
   void join(const control::JoinRequest& message, const Address& peer,
             const std::shared_ptr<MemberStream>& stream) override;
-  Status leave(const MemberClaim& claim) override;
+  Result<control::LeaveReply> leave(const MemberClaim& claim) override;
   Status report(const MemberClaim& claim, const Status& failure) override;
   Result<control::AliveReply> alive(const MemberClaim& claim, const control::Beat* beat) override;
   void drain() override;

@@ -404,7 +404,7 @@ class SlowParent final : public control::Aggregator::Service {
     failed_ = true;
     return grpc::Status::OK;
   }
-  grpc::Status Leave(grpc::ServerContext*, const control::MemberRequest*, control::Empty*) override {
+  grpc::Status Leave(grpc::ServerContext*, const control::MemberRequest*, control::LeaveReply*) override {
     leaving_ = true;
     wait_until([&] { return lost_.load(); }, std::chrono::milliseconds(500));  // time for the end to overtake
     left_ = true;
@@ -448,7 +448,7 @@ class SlowParentTest : public ParentRelayTest {
   }
   void leave() {
     grpc::ClientContext context;
-    control::Empty reply;
+    control::LeaveReply reply;
     ASSERT_TRUE(stub_->Leave(&context, claim_, &reply).ok());
   }
   void fail() {

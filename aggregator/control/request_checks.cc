@@ -48,7 +48,8 @@ MemberRequest to_member_request(const control::JoinRequest& request, const Addre
 }
 
 MemberClaim to_member_claim(const control::MemberRequest& member) {
-  return {member.job(), member.token(), member.aggregator_token(), member.rank(), member.member()};
+  return {member.job(),  member.token(),  member.aggregator_token(),
+          member.rank(), member.member(), member.until_all_left()};
 }
 
 uint64_t hash_of_token(const netsum_key& key, const std::string& token) {

@@ -173,7 +173,9 @@ void Service::join(grpc::CallbackServerContext* context, const Call& call, const
 
 void Service::leave(grpc::CallbackServerContext*, const Call& call, const grpc::ByteBuffer& request) {
   control::MemberRequest message;
-  if (parse(request, &message, call)) answer(call, jobs_->leave(to_member_claim(message)));
+  if (!parse(request, &message, call)) return;
+  const Result<control::LeaveReply> reply = jobs_->leave(to_member_claim(message));
+  reply.ok() ? answer(call, *reply) : answer(call, reply.status());
 }
 
 void Service::fail(grpc::CallbackServerContext*, const Call& call, const grpc::ByteBuffer& request) {

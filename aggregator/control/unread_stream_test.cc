@@ -52,8 +52,8 @@ class Member {
     request.set_job("train");
     request.set_rank(rank_);
     request.set_member(member);
-    control::Empty empty;
-    return stub_->Leave(&context, request, &empty);
+    control::LeaveReply left;
+    return stub_->Leave(&context, request, &left);
   }
 
  private:

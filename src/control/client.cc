@@ -78,10 +78,7 @@ class Client final : public ControlClient {
 
   ~Client() override {
     if (stream_ == nullptr) return;
-    const auto deadline = Clock::now() + kLeaveCall;
-    stream_->disarm(deadline);
-    if (heartbeat_ != nullptr) heartbeat_->stop();
-    leave(deadline);
+    if (!has_left_) leave(false);
     drop_stream(Clock::now() + kStreamEnd);
   }
 
@@ -92,6 +89,17 @@ class Client final : public ControlClient {
   int world_size() const override { return world_size_; }
 
   void detach() override { stream_->disarm(Clock::now() + kLeaveCall); }
+  void leave_and_stay() override { leave(true); }
+  bool others_need_nothing(milliseconds patience) override {
+    const auto end = Clock::now() + patience;
+    if (!has_left_ || stays_) {
+      const bool ended = stream_->wait_for_others(static_cast<size_t>(world_size_ - 1), end);
+      // The aggregator itself ends the stream so. A connection that breaks tells nothing about the others.
+      if (ended && (!stream_->over() || stream_->rpc_status().ok())) return true;
+    }
+    std::this_thread::sleep_until(end);
+    return false;
+  }
   void set_witness(std::function<uint64_t()> witness) override {
     if (heartbeat_ != nullptr) heartbeat_->set_witness(std::move(witness));
   }
@@ -149,7 +157,13 @@ class Client final : public ControlClient {
   // The aggregator knows that the job has failed, or is lost.
   bool is_over() const { return stream_->over() || !stream_->failure().ok(); }
 
-  void leave(Clock::time_point deadline) {
+  // `stay`: the stream is to last until all have left.
+  void leave(bool stay) {
+    const auto deadline = Clock::now() + kLeaveCall;
+    stream_->disarm(deadline);
+    if (heartbeat_ != nullptr) heartbeat_->stop();
+    has_left_ = true;
+    stays_ = stay && is_over();
     if (is_over() || !stream_->member()) return;
     // An aggregator that was slow to answer may not have seen the report. To the others, this member would have left in order.
     if (unanswered_) {
@@ -158,9 +172,12 @@ class Client final : public ControlClient {
     }
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + until(deadline));
-    control::Empty reply;
-    // Whether this succeeds or not, the stream is closed next.
-    (void)control::Aggregator::NewStub(channel_)->Leave(&context, claim(), &reply);
+    control::MemberRequest request = claim();
+    request.set_until_all_left(stay);
+    control::LeaveReply reply;
+    // Otherwise the stream is closed next.
+    const bool answered = control::Aggregator::NewStub(channel_)->Leave(&context, request, &reply).ok();
+    stays_ = answered && reply.until_all_left();
   }
 
   const JoinParameters parameters_;
@@ -172,6 +189,8 @@ class Client final : public ControlClient {
   std::unique_ptr<JoinStream> stream_;  // the latest attempt's
   std::unique_ptr<Heartbeat> heartbeat_;
   std::optional<control::FailRequest> unanswered_;  // the first report that was not answered
+  bool has_left_ = false;
+  bool stays_ = false;  // has left, and the stream ends when no other member needs anything
   Status last_error_;
   int brief_retries_ = 0;
   Membership membership_;

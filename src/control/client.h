@@ -82,6 +82,11 @@ class ControlClient {
   virtual void report_failure(const Status& status) = 0;
   // No callback starts from now on, and on return none is in progress.
   virtual void detach() = 0;
+  // Leaves in good order, before destruction, and learns of the others as long as they may need this rank's shard.
+  virtual void leave_and_stay() = 0;
+  // Waits for `patience`, or until the other members need nothing from this one: they have left, or the job has failed. Returns
+  // whether they need nothing; always false if the aggregator, of an older release, does not tell one that has left.
+  virtual bool others_need_nothing(std::chrono::milliseconds patience) = 0;
   // As Heartbeat::set_witness().
   virtual void set_witness(std::function<uint64_t()> witness) = 0;
   // As the same of Heartbeat. Without heartbeats they do nothing, and say nothing.

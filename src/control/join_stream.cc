@@ -65,6 +65,12 @@ bool JoinStream::over() const {
   return over_;
 }
 
+bool JoinStream::wait_for_others(size_t others, TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, deadline,
+                             [&] { return over_ || (is_ready_ && missing_.size() >= others); });
+}
+
 Status JoinStream::arm(std::function<void(const Status&)> on_failure, std::function<void(int)> on_left) {
   {
     const std::lock_guard lock(mutex_);

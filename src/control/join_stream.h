@@ -65,6 +65,8 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   void lose(const Status& lost);
 
   bool over() const;
+  // Waits until the call is over, or `others` ranks have left the running job. Returns false if `deadline` passed first.
+  bool wait_for_others(size_t others, TimePoint deadline);
   // Cancels the call and waits for its end. Returns false if `deadline` passed first.
   bool close(TimePoint deadline);
 
