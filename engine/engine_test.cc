@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <future>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "engine/failure_notifier.h"
 #include "engine/scripted_core_testing.h"
@@ -50,6 +52,32 @@ TEST_F(EngineTest, OperationsEndInAnyOrderWithTheirOwnStatus) {
   });
   EXPECT_EQ(first.wait(kPatience).code(), ErrorCode::kOverflow);
   EXPECT_TRUE(engine_->status().ok());
+}
+
+TEST_F(EngineTest, OperationsInARowWakeTheEnginesThreadOnce) {
+  constexpr int kOperations = 16;
+  start();
+  std::promise<void> busy, go_on;
+  script_.change([&] {
+    script_.asked_if_idle = [&] {
+      script_.change([&] {
+        script_.asked_if_idle = nullptr;
+        script_.wakes = 0;
+      });
+      busy.set_value();
+      go_on.get_future().get();
+    };
+  });
+  ASSERT_EQ(busy.get_future().wait_for(kPatience), std::future_status::ready);
+  std::vector<Work> works;
+  for (int i = 0; i < kOperations; ++i) works.push_back(submit());
+  script_.change([&] {
+    EXPECT_EQ(script_.wakes, 1);
+    script_.echoes = true;
+  });
+  go_on.set_value();
+  for (const Work& work : works) EXPECT_TRUE(work.wait(kPatience).ok());
+  EXPECT_TRUE(submit().wait(kPatience).ok()) << "the next one is heard again";
 }
 
 TEST_F(EngineTest, ASpecificationReachesTheCoreWhole) {

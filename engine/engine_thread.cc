@@ -69,12 +69,14 @@ bool EngineThread::submit(const OperationPtr& operation, OperationSpec&& spec, S
     return to_caller;
   }
   if (free) core_lock_->unlock({});
+  bool is_first = false;
   {
     const std::lock_guard lock(mutex_);
     submissions_.push_back({operation, std::move(spec)});
-    has_mail_.store(true, std::memory_order_release);
+    is_first = !has_mail_.exchange(true, std::memory_order_acq_rel);
   }
-  notify_driver();
+  // Whoever stored earlier mail has notified the driver, or is about to. The driver then takes this, too.
+  if (is_first) notify_driver();
   return false;
 }
 
@@ -163,8 +165,10 @@ CoreLock::Release EngineThread::drive(const DrivablePart& part, const std::atomi
     if (!worked && !over) sleep(deadline_us);
   }
   const bool in_progress = !quiet();
-  // Who waits for a limited time, or polls, comes back soon.
-  return {.needs_engine = (in_progress && over) || report_due_ || stop_.load(std::memory_order_acquire),
+  // Who waits for a limited time, or polls, comes back soon. Later mail notifies nobody while there is some.
+  const bool has_mail = has_mail_.load(std::memory_order_acquire);
+  return {.needs_engine =
+              (in_progress && over) || has_mail || report_due_ || stop_.load(std::memory_order_acquire),
           .watched = in_progress && !over};
 }
 
