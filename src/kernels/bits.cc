@@ -209,6 +209,39 @@ size_t bits_of_words(const uint64_t* words, size_t n) {
   return count;
 }
 
+// Has no branch for a bit, and is as short as the compiler's vectors make it.
+template <int kShift>
+void shrink(const uint64_t* words, size_t n, uint64_t* out) {
+  constexpr uint64_t kAll = ~uint64_t{0};
+  for (size_t i = 0; i < n; ++i) {
+    uint64_t word = words[i];
+    for (int s = 0; s < kShift; ++s) word |= word >> (1 << s);
+    word &= kAll / ((uint64_t{1} << (1 << kShift)) - 1);  // the first bit of each block
+    // Fields of `width` bits lie `distance` bits apart: two become one.
+    int width = 1;
+    for (int distance = 1 << kShift; distance < 64; distance *= 2, width *= 2) {
+      const uint64_t last = distance == 32 ? kAll : (uint64_t{1} << (2 * distance % 64)) - 1;
+      word = (word | word >> (distance - width)) & (kAll / last * ((uint64_t{1} << (2 * width)) - 1));
+    }
+    out[i] = word;
+  }
+}
+
+void blocks_in_words(const uint64_t* words, size_t n, int shift, uint64_t* out) {
+  switch (shift) {
+    case 1:
+      return shrink<1>(words, n, out);
+    case 2:
+      return shrink<2>(words, n, out);
+    case 3:
+      return shrink<3>(words, n, out);
+    case 4:
+      return shrink<4>(words, n, out);
+    default:
+      return shrink<5>(words, n, out);
+  }
+}
+
 void blocks_of_words(const uint64_t* words, size_t n, uint64_t* counts) {
   // Bits at the multiples of 2^s.
   constexpr uint64_t kFirst[] = {~uint64_t{0},       0x5555555555555555, 0x1111111111111111,
@@ -236,6 +269,7 @@ HWY_EXPORT(unpack_elements);
 HWY_EXPORT(spread_elements);
 HWY_EXPORT(bits_of_words);
 HWY_EXPORT(blocks_of_words);
+HWY_EXPORT(blocks_in_words);
 
 bool nonzero_bits(DataType type, const void* in, size_t n, uint64_t* words) {
   return HWY_DYNAMIC_DISPATCH(nonzero_words)(type, static_cast<const uint8_t*>(in), n, words);
@@ -275,6 +309,10 @@ size_t count_bits(const uint64_t* words, size_t n) {
 
 void count_blocks(const uint64_t* words, size_t n, uint64_t* counts) {
   HWY_DYNAMIC_DISPATCH(blocks_of_words)(words, n, counts);
+}
+
+void block_bits(const uint64_t* words, size_t n, int shift, uint64_t* out) {
+  HWY_DYNAMIC_DISPATCH(blocks_in_words)(words, n, shift, out);
 }
 
 }  // namespace netsum::kernels

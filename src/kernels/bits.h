@@ -40,6 +40,8 @@ bool spread(size_t element_bytes, const uint8_t* in, const SetWords& part, const
 size_t count_bits(const uint64_t* words, size_t n);
 // counts[s]: how many of the blocks of 2^s bits of `n` words have a set bit, for s = 0 to 5.
 void count_blocks(const uint64_t* words, size_t n, uint64_t* counts);
+// out[i]: a bit for each block of 2^shift bits of words[i], from bit 0 on, set if any of theirs is; 1 <= shift <= 5.
+void block_bits(const uint64_t* words, size_t n, int shift, uint64_t* out);
 
 namespace plain {
 bool nonzero_bits(DataType type, const void* in, size_t n, uint64_t* words);
@@ -47,6 +49,7 @@ size_t pack(size_t element_bytes, const uint8_t* in, const SetWords& set, uint8_
 void unpack(size_t element_bytes, const uint8_t* in, const SetWords& set, uint8_t* out);
 bool spread(size_t element_bytes, const uint8_t* in, const SetWords& part, const SetWords& set, uint8_t* out);
 void count_blocks(const uint64_t* words, size_t n, uint64_t* counts);
+void block_bits(const uint64_t* words, size_t n, int shift, uint64_t* out);
 }  // namespace plain
 
 }  // namespace netsum::kernels

@@ -160,6 +160,12 @@ TEST_P(BitsTest, BlocksOfBitsAreThoseOfThePlainReference) {
     plain::count_blocks(words.data(), n, expected);
     EXPECT_THAT(counts, testing::ElementsAreArray(expected));
     EXPECT_EQ(count_bits(words.data(), n), expected[0]);
+    for (int shift = 1; shift < 6; ++shift) {
+      std::vector<uint64_t> blocks(n), expected_blocks(n);
+      block_bits(words.data(), n, shift, blocks.data());
+      plain::block_bits(words.data(), n, shift, expected_blocks.data());
+      EXPECT_EQ(blocks, expected_blocks) << shift;
+    }
   }
 }
 

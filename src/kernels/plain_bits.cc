@@ -92,4 +92,11 @@ void count_blocks(const uint64_t* words, size_t n, uint64_t* counts) {
   }
 }
 
+void block_bits(const uint64_t* words, size_t n, int shift, uint64_t* out) {
+  for (size_t i = 0; i < n; ++i) {
+    out[i] = 0;
+    for (int bit = 0; bit < 64; ++bit) out[i] |= (words[i] >> bit & 1) << (bit >> shift);
+  }
+}
+
 }  // namespace netsum::kernels::plain

@@ -28,39 +28,6 @@ int shifts_for(uint64_t positions) {
 
 constexpr uint64_t kAll = ~uint64_t{0};
 
-// A bit for each block of 2^kShift bits of a word, set if any of theirs is. Without a loop over the bits that are set, whose end would be
-// mispredicted.
-template <int kShift>
-uint64_t blocks_of(uint64_t word) {
-  for (int s = 0; s < kShift; ++s) word |= word >> (1 << s);
-  word &= kAll / low_bits(uint64_t{1} << kShift);  // the first bit of each block
-  // Fields of `width` bits lie `distance` bits apart: two become one.
-  uint64_t width = 1;
-  for (uint64_t distance = uint64_t{1} << kShift; distance < kWordBits && width < distance; distance *= 2) {
-    const uint64_t fields = kAll / low_bits(2 * distance) * low_bits(2 * width);
-    word = (word | word >> (distance - width)) & fields;
-    width *= 2;
-  }
-  return word;
-}
-
-uint64_t blocks_of(uint64_t word, int shift) {
-  switch (shift) {
-    case 0:
-      return word;
-    case 1:
-      return blocks_of<1>(word);
-    case 2:
-      return blocks_of<2>(word);
-    case 3:
-      return blocks_of<3>(word);
-    case 4:
-      return blocks_of<4>(word);
-    default:
-      return blocks_of<5>(word);
-  }
-}
-
 }  // namespace
 
 void Occupancy::add(const BitSet& set) {
@@ -150,40 +117,42 @@ Level::Level(const Level& above, std::span<const uint64_t> parents, int shift)
 
 void Level::write(const BitSet& set, uint64_t* words) const {
   std::fill_n(words, words_for(bits_), 0);
-  if (parent_shift_ < kWordShift) return write_parts_of_words(set, words);
+  const uint64_t* blocks = set.words.data();  // of each word, from bit 0 on
+  std::vector<uint64_t> memory;
+  if (shift_ > 0) {
+    memory.assign(set.size(), 1);
+    if (shift_ < kWordShift) kernels::block_bits(set.words.data(), set.size(), shift_, memory.data());
+    blocks = memory.data();
+  }
+  if (parent_shift_ < kWordShift) return write_parts_of_words(set, blocks, words);
   size_t i = 0;
   for (size_t k = 0; k < parent_count(); ++k) {
     const uint64_t first = parent(k) << parent_shift_;
     const uint64_t end = first + (uint64_t{1} << parent_shift_);
     const uint64_t at = static_cast<uint64_t>(k) << fan_out_shift_;
     while (i < set.size() && (set.numbers[i] + 1) << kWordShift <= first) ++i;
-    for (; i < set.size() && set.numbers[i] << kWordShift < end; ++i)
-      write_word((set.numbers[i] << kWordShift) - first, set.words[i], at, words);
+    for (; i < set.size() && set.numbers[i] << kWordShift < end; ++i) {
+      const uint64_t bit = at + (((set.numbers[i] << kWordShift) - first) >> shift_);
+      words[bit >> kWordShift] |= blocks[i] << (bit & (kWordBits - 1));
+    }
   }
 }
 
 // Several parents lie in one word. Each word of a set lies in a parent, so the set's next word is at most one behind that of
 // the next parent; for other sets, what is written has no meaning, and pack() notices that they lack positions.
-void Level::write_parts_of_words(const BitSet& set, uint64_t* words) const {
-  const uint64_t mask = low_bits(uint64_t{1} << parent_shift_);
+void Level::write_parts_of_words(const BitSet& set, const uint64_t* blocks, uint64_t* words) const {
+  const uint64_t mask = low_bits(uint64_t{1} << fan_out_shift_);
   size_t i = 0;
   for (size_t k = 0; k < parents_.size() && i < set.size(); ++k) {
     const uint64_t first = parents_[k] << parent_shift_;
     const uint64_t number = first >> kWordShift;
     i += set.numbers[i] < number ? 1 : 0;  // without a branch, which would be mispredicted
     if (i == set.size()) break;
-    const uint64_t word = set.numbers[i] == number ? set.words[i] : 0;
-    const uint64_t part = word >> (first & (kWordBits - 1)) & mask;
+    const uint64_t own = set.numbers[i] == number ? blocks[i] : 0;
+    const uint64_t part = own >> ((first & (kWordBits - 1)) >> shift_) & mask;
     const uint64_t at = static_cast<uint64_t>(k) << fan_out_shift_;
-    words[at >> kWordShift] |= blocks_of(part, shift_) << (at & (kWordBits - 1));
+    words[at >> kWordShift] |= part << (at & (kWordBits - 1));
   }
-}
-
-// Positions [begin, begin + 64) of a parent whose bits begin at bit `at`.
-void Level::write_word(uint64_t begin, uint64_t word, uint64_t at, uint64_t* words) const {
-  const uint64_t first = at + (begin >> shift_);
-  const uint64_t blocks = shift_ >= kWordShift ? 1 : blocks_of(word, shift_);
-  words[first >> kWordShift] |= blocks << (first & (kWordBits - 1));
 }
 
 bool Level::has_bits_behind(const uint64_t* words) const {

@@ -61,10 +61,9 @@ class Level {
  private:
   uint64_t parent(uint64_t index) const { return parents_.empty() ? 0 : parents_[index]; }
   size_t parent_count() const { return is_first_ ? 1 : parents_.size(); }
-  void write_parts_of_words(const BitSet& set, uint64_t* words) const;
+  void write_parts_of_words(const BitSet& set, const uint64_t* blocks, uint64_t* words) const;
   // Whether words_for(bits()) words have a bit that does not exist.
   bool has_bits_behind(const uint64_t* words) const;
-  void write_word(uint64_t begin, uint64_t word, uint64_t at, uint64_t* words) const;
 
   uint64_t positions_;
   std::span<const uint64_t> parents_;
