@@ -32,7 +32,7 @@ void flush() {
   const auto begun = std::chrono::steady_clock::now();
   const std::lock_guard lock(mine->mutex);
   for (CommunicatorBase* const communicator : mine->communicators) communicator->flush(begun + seconds(1));
-  for (CommunicatorBase* const communicator : mine->communicators) communicator->linger(begun + seconds(2));
+  for (CommunicatorBase* const communicator : mine->communicators) communicator->linger(begun + seconds(3));
 }
 
 Registry& registry_here() {

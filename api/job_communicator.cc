@@ -7,6 +7,7 @@
 
 #include "engine/work_state.h"
 #include "session/tensor_check.h"
+#include "src/base/quiet.h"
 #include "src/base/thread.h"
 #include "src/base/timeout.h"
 #include "src/worker/worker_core.h"
@@ -25,8 +26,6 @@ constexpr int kMostRestarts = 8;
 constexpr milliseconds kRestartPause{20};
 // For all data paths to answer, once all ranks have joined.
 constexpr milliseconds kPathPatience{5'000};
-// For the other ranks to leave aggregators inside this one.
-constexpr milliseconds kDraining{1'000};
 
 // An aggregator whose sums are wrong is of no more use than one that is gone.
 bool is_loss(const Status& status) {
@@ -109,7 +108,7 @@ JobCommunicator::~JobCommunicator() {
   }
   last.reset();  // nothing writes to the callers' tensors from here on
   end_all();
-  if (relays_ != nullptr) relays_->drain(Clock::now() + kDraining);
+  if (relays_ != nullptr) relays_->drain(Clock::now() + kLongestService);
 }
 
 Status JobCommunicator::check(const OperationSpec& spec) const {

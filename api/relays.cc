@@ -10,6 +10,7 @@
 
 #include "api/aggregator_of_rank.h"
 #include "api/invalid.h"
+#include "src/base/quiet.h"
 #include "src/base/text.h"
 #include "src/base/timeout.h"
 #include "src/job/plan_token.h"
@@ -97,21 +98,17 @@ uint64_t Relays::packets_received() const {
 }
 
 void Relays::linger(Deadline deadline) const {
-  constexpr milliseconds kQuiet{300}, kStep{20};
-  uint64_t heard = packets_received();
-  milliseconds quiet{0};
-  while (!aggregators_.empty() && quiet < kQuiet && steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(kStep);
-    const uint64_t now = packets_received();
-    quiet = now == heard ? quiet + kStep : milliseconds{0};
-    heard = now;
-  }
+  const auto sleep = [](milliseconds step) {
+    std::this_thread::sleep_for(step);
+    return false;
+  };
+  if (!aggregators_.empty()) serve_until_quiet([this] { return packets_received(); }, sleep, deadline);
 }
 
 void Relays::drain(Deadline deadline) {
   for (const auto& aggregator : aggregators_) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
-    (void)aggregator->drain(std::max(left, milliseconds{0}));
+    const auto drained = [&](milliseconds step) { return aggregator->drain(step); };
+    serve_until_quiet([this] { return packets_received(); }, drained, deadline);
   }
 }
 

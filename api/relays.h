@@ -21,9 +21,9 @@ class Relays {
   // kInvalidArgument: the file is wrong, or of another job. Otherwise: as Aggregator::start().
   static Result<std::unique_ptr<Relays>> start(CommunicatorOptions* options);
 
-  // While the job goes on: until no packet has come for a while, because other ranks may need results.
+  // While the job goes on: until no packet has come for a while (serve_until_quiet()), because other ranks may need results.
   void linger(Deadline deadline) const;
-  // After this rank has left: until all others have.
+  // After this rank has left: likewise, or until all others have.
   void drain(Deadline deadline);
 
  private:

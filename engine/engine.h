@@ -52,8 +52,8 @@ class Engine {
   Status status() const;
   // Any thread. Waits until all operations have ended, at most until `deadline`.
   void flush(std::chrono::steady_clock::time_point deadline);
-  // Any thread. `rank` has left the job in good order. Operations that still need it fail after a grace period, during
-  // which the results of its last operations arrive.
+  // Any thread. `rank` has left the job in good order. Operations that still need it fail after a grace period without
+  // progress: the results of its last operations may be late.
   void peer_left(int rank);
 
   // Any thread. What `hang` says, if anything, is added to the message of an operation that misses its deadline. When this returns,

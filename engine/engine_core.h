@@ -58,6 +58,8 @@ class EngineCore {
   virtual void fail(const Status& status) = 0;
   virtual const Status& status() const = 0;
   virtual bool idle() const = 0;  // no operation is in progress
+  // Grows while operations come closer to their end by what other ranks have sent.
+  virtual uint64_t progress() const { return 0; }
 };
 
 }  // namespace netsum

@@ -12,7 +12,9 @@ namespace {
 
 // Timers are delayed for at most this long while arrived packets are handled.
 constexpr int64_t kTickPatienceUs = 50'000;
-constexpr int64_t kLeftGraceUs = 1'000'000;  // four probes for a lost result
+// Without progress. What the rank that has left has taken part in may end yet: several probes for a lost result, and pauses of
+// the host whose shard has it.
+constexpr int64_t kLeftGraceUs = 3'000'000;
 
 }  // namespace
 
@@ -117,7 +119,7 @@ void EngineThread::peer_left(int rank) {
     if (left_rank_ != kNoRank) return;
     left_rank_ = rank;
   }
-  left_deadline_us_.store(monotonic_us() + kLeftGraceUs, std::memory_order_release);
+  has_left_.store(true, std::memory_order_release);
   notify_driver();
 }
 
@@ -194,8 +196,7 @@ bool EngineThread::turn() {
 // Until something arrives, a timer is due or the limit has passed.
 void EngineThread::sleep(int64_t limit_us) {
   int64_t next_us = std::min(limit_us, core_->next_tick_us());
-  if (!core_->idle() && core_->status().ok())
-    next_us = std::min(next_us, left_deadline_us_.load(std::memory_order_relaxed));
+  if (!core_->idle() && core_->status().ok()) next_us = std::min(next_us, left_deadline_us_);
   core_->wait(next_us == INT64_MAX ? INT64_MAX : next_us - monotonic_us());
 }
 
@@ -247,8 +248,13 @@ EngineThread::OperationPtr EngineThread::take_operation(uint64_t id) {
 }
 
 void EngineThread::fail_if_peer_left(int64_t now_us) {
-  if (now_us < left_deadline_us_.load(std::memory_order_acquire) || core_->idle() || !core_->status().ok())
-    return;
+  if (!has_left_.load(std::memory_order_acquire) || !core_->status().ok()) return;
+  const uint64_t progress = core_->progress();
+  if (left_deadline_us_ == INT64_MAX || progress != left_progress_) {
+    left_progress_ = progress;
+    left_deadline_us_ = now_us + kLeftGraceUs;
+  }
+  if (now_us < left_deadline_us_ || core_->idle()) return;
   int rank = kNoRank;
   {
     const std::lock_guard lock(mutex_);

@@ -99,6 +99,9 @@ class EngineThread {
   bool noted_connected_ = false;
   bool noted_failure_ = false;
   Status explained_;  // the core's status, once it is noted
+  // A rank has left: until when operations go on without progress, and what it was before.
+  int64_t left_deadline_us_ = INT64_MAX;
+  uint64_t left_progress_ = 0;
   // on_failed is still to be called: after the operations have ended, by the thread, because it may take time.
   bool report_due_ = false;
 
@@ -111,7 +114,7 @@ class EngineThread {
   std::vector<OperationPtr> ended_;  // within a submit(), which must not end them
   Status failure_from_outside_;
   int left_rank_ = kNoRank;
-  std::atomic<int64_t> left_deadline_us_{INT64_MAX};
+  std::atomic<bool> has_left_{false};
   bool connected_ = false;
   Status status_;
   std::string not_connected_reason_ = "its deadline had passed before the first packet was sent";

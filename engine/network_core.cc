@@ -50,6 +50,12 @@ bool NetworkCore::send(int64_t now_us) {
   return true;
 }
 
+uint64_t NetworkCore::progress() const {
+  uint64_t results = 0;
+  for (size_t i = 0; i < worker_.stripe_count(); ++i) results += worker_.stripe(i).counters().results.get();
+  return results;
+}
+
 void NetworkCore::wait(int64_t timeout_us) {
   io_->wait(timeout_us == INT64_MAX ? -1 : std::max<int64_t>(0, timeout_us));
 }

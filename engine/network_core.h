@@ -45,6 +45,7 @@ class NetworkCore final : public EngineCore {
   void fail(const Status& status) override { worker_.fail(status); }
   const Status& status() const override { return worker_.status(); }
   bool idle() const override { return worker_.idle(); }
+  uint64_t progress() const override;
 
  private:
   const std::unique_ptr<PacketIo> io_;

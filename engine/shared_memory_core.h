@@ -50,6 +50,7 @@ class SharedMemoryCore final : public EngineCore {
   void fail(const Status& status) override { core_.fail(status); }
   const Status& status() const override { return core_.status(); }
   bool idle() const override { return core_.idle(); }
+  uint64_t progress() const override { return core_.counters().bytes_taken.get(); }
 
  private:
   void sum_over_hosts(PartialSum part);

@@ -5,6 +5,7 @@
 
 #include "session/tensor_check.h"
 #include "src/base/clock.h"
+#include "src/base/quiet.h"
 #include "src/base/timeout.h"
 #include "src/control/control.pb.h"
 #include "src/job/capabilities.h"
@@ -13,8 +14,6 @@
 
 namespace netsum {
 namespace {
-
-constexpr std::chrono::seconds kClosingTime{1};
 
 int64_t microseconds(std::chrono::milliseconds time) {
   return time.count() * 1000;
@@ -125,14 +124,22 @@ bool Session::others_need_shard() const {
 }
 
 void Session::linger(Clock::time_point deadline) const {
-  if (others_need_shard()) shard_->linger(deadline);
+  if (!others_need_shard()) return;
+  shard_->linger(
+      [this](auto step) { return memberships_.front()->others_need_nothing(step) || !status().ok(); },
+      deadline);
 }
 
 Session::~Session() {
   const bool lingers = others_need_shard();
   close();
+  memberships_.resize(std::min<size_t>(memberships_.size(), 1));  // the first has the shards
+  if (lingers) {
+    memberships_.front()->leave_and_stay();
+    shard_->linger([this](auto step) { return memberships_.front()->others_need_nothing(step); },
+                   Clock::now() + kLongestService);
+  }
   memberships_.clear();  // leaves the job
-  if (lingers) shard_->linger(Clock::now() + kClosingTime);
 }
 
 void Session::close() {

@@ -1,11 +1,10 @@
 #include "session/shard.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "aggregator/user/dataplane.h"
+#include "src/base/quiet.h"
 #include "src/job/capabilities.h"
 #include "src/net/address.h"
 #include "wire/mtu.h"
@@ -100,17 +99,9 @@ std::vector<uint64_t> Shard::counters(const std::vector<std::string_view>& names
   return values;
 }
 
-void Shard::linger(std::chrono::steady_clock::time_point deadline) const {
-  using std::chrono::milliseconds;
-  constexpr milliseconds kQuiet{300}, kStep{20};
-  uint64_t heard = counters({"packets_received"})[0];
-  milliseconds quiet{0};
-  while (quiet < kQuiet && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(kStep);
-    const uint64_t now = counters({"packets_received"})[0];
-    quiet = now == heard ? quiet + kStep : milliseconds{0};
-    heard = now;
-  }
+void Shard::linger(const std::function<bool(std::chrono::milliseconds)>& is_over,
+                   std::chrono::steady_clock::time_point deadline) const {
+  serve_until_quiet([this] { return counters({"packets_received"})[0]; }, is_over, deadline);
 }
 
 }  // namespace netsum

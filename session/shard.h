@@ -4,6 +4,7 @@
 #define NETSUM_SESSION_SHARD_H_
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -75,9 +76,9 @@ class Shard {
   // As Dataplane::counters(), of these names. All at once, because it takes system calls.
   std::vector<uint64_t> counters(const std::vector<std::string_view>& names) const;
 
-  // After an orderly end: waits, at most until `deadline`, until no rank needs a result of this shard any more. A rank without a
-  // result probes at least four times a second, where a round trip takes at most a third of one.
-  void linger(std::chrono::steady_clock::time_point deadline) const;
+  // After an orderly end: waits as serve_until_quiet() until no rank needs a result of this shard any more.
+  void linger(const std::function<bool(std::chrono::milliseconds)>& is_over,
+              std::chrono::steady_clock::time_point deadline) const;
 
  private:
   std::unique_ptr<Dataplane> dataplane_;
