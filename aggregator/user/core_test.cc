@@ -51,14 +51,15 @@ class AggregatorCoreTest : public testing::Test {
   AggregatorCore core_;
   int64_t now_us_ = 0;
 
-  void send(netsum_fields fields, const Address& from, int32_t lane = 1, std::optional<netsum_key> key = {}) {
+  void send(netsum_fields fields, const Address& from, int32_t lane = 1, std::optional<netsum_key> key = {},
+            bool in_memory = false) {
     std::vector<uint8_t> frame(NETSUM_HEADER_BYTES + fields.payload_bytes);
     for (uint32_t i = 0; i < fields.payload_bytes; i += 4) {
       std::memcpy(&frame[NETSUM_HEADER_BYTES + i], &lane, sizeof lane);
     }
     const uint32_t size =
         wire::write_header(fields, wire::stripe_key(key.value_or(key_of(fields.job)), 0), frame.data());
-    core_.on_packet(now_us_, {frame.data(), size, from});
+    core_.on_packet(now_us_, {.data = frame.data(), .size = size, .from = from, .in_memory = in_memory});
   }
   static netsum_fields fields(uint8_t type, uint16_t job, uint16_t member) {
     netsum_fields f{};
@@ -546,6 +547,18 @@ TEST_F(AggregatorCoreTest, EveryRefusalIsCountedUnderItsName) {
   send(good, host(1));
   refused(NETSUM_DROP_DUPLICATE, good);
   EXPECT_EQ(core_.counters().contributions.get(), 1u);
+}
+
+TEST_F(AggregatorCoreTest, PacketsThatStayInMemoryNeedNoTag) {
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  hello(0, 0, host(1));
+  const netsum_fields first = fields(NETSUM_TYPE_CONTRIBUTION, 0, 0);
+  send(first, host(1), 1, key_of(1), /*in_memory=*/false);
+  EXPECT_EQ(core_.counters().contributions.get(), 0u);
+  send(first, host(1), 1, key_of(1), /*in_memory=*/true);
+  EXPECT_EQ(core_.counters().contributions.get(), 1u);
+  send(fields(NETSUM_TYPE_CONTRIBUTION, 0, 1), host(2), 1, key_of(1), /*in_memory=*/true);
+  EXPECT_EQ(drops(NETSUM_DROP_UNKNOWN_PEER), 1u) << "all else is checked";
 }
 
 TEST_F(AggregatorCoreTest, APacketOfOneStripeIsAForgeryToTheOthers) {

@@ -58,7 +58,7 @@ size_t InProcessLane::receive(std::span<InPacket> burst, const Address& from) {
   const uint64_t sent = sent_.load(std::memory_order_acquire);
   const size_t count = std::min(burst.size(), static_cast<size_t>(sent - taken_));
   for (size_t i = 0; i < count; ++i, ++taken_)
-    burst[i] = {.data = frame(taken_), .size = sizes_[taken_ % kPackets], .from = from};
+    burst[i] = {.data = frame(taken_), .size = sizes_[taken_ % kPackets], .from = from, .in_memory = true};
   return count;
 }
 

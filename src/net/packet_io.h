@@ -30,7 +30,8 @@ struct InPacket {
   const uint8_t* data = nullptr;
   uint32_t size = 0;
   Address from;
-  uint16_t local = 0;  // number of the local address it was sent to, if there are several; 0: not known
+  uint16_t local = 0;      // number of the local address it was sent to, if there are several; 0: not known
+  bool in_memory = false;  // it has never left this process, so its tag proves nothing
 };
 
 struct PacketIoCounters {

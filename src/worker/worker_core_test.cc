@@ -160,6 +160,26 @@ void answer(WorkerCore& core, int64_t now_us) {
   }
 }
 
+TEST(WorkerCore, PacketsThatStayInMemoryNeedNoTag) {
+  WorkerOptions options;
+  options.stripes.resize(1);
+  options.stripes[0].address = Address::parse("10.0.0.1:1000").value();
+  WorkerCore core(options);
+  const auto sent = core.collect(0);
+  ASSERT_EQ(sent.size(), 1u);
+  std::vector<uint8_t> welcome(sent[0].data, sent[0].data + sent[0].size);
+  netsum_fields fields;
+  ASSERT_EQ(netsum_parse(welcome.data(), sent[0].size, &fields), NETSUM_DROP_NONE);
+  fields.type = NETSUM_TYPE_WELCOME;
+  kernels::write_header(fields, wire::PacketKey({1, 2}, fields.payload_bytes), welcome.data());
+  InPacket packet{.data = welcome.data(), .size = sent[0].size, .from = sent[0].to};
+  core.on_packet(1, packet);
+  EXPECT_FALSE(core.connected());
+  packet.in_memory = true;
+  core.on_packet(1, packet);
+  EXPECT_TRUE(core.connected());
+}
+
 // What many operations in flight cost, each of which ends by itself: the number of operations that the core looks at.
 TEST(WorkerCore, WhatAnOperationCostsHardlyDependsOnHowManyAreInFlight) {
   const auto visits_for_each = [](uint64_t count) {

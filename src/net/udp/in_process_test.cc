@@ -52,7 +52,7 @@ class InProcess : public testing::Test {
   }
 
   // The numbers of the next `count` packets at `io`, in the order in which they come.
-  static std::vector<uint32_t> take(PacketIo* io, size_t count, const Address& from, uint32_t size) {
+  std::vector<uint32_t> take(PacketIo* io, size_t count, const Address& from, uint32_t size) {
     std::vector<uint32_t> numbers;
     std::array<InPacket, 48> burst;
     const int64_t end_us = monotonic_us() + kLimitUs;
@@ -63,6 +63,7 @@ class InProcess : public testing::Test {
         uint32_t number = 0;
         EXPECT_EQ(packet.from, from);
         EXPECT_EQ(packet.size, size);
+        in_memory_ += packet.in_memory ? 1 : 0;
         std::memcpy(&number, packet.data, sizeof number);
         numbers.push_back(number);
         EXPECT_TRUE(std::all_of(packet.data + sizeof number, packet.data + packet.size,
@@ -83,6 +84,7 @@ class InProcess : public testing::Test {
   InProcessLink* link_ = nullptr;
   Address hub_address_, member_address_;
   std::optional<InProcessMember> member_;
+  size_t in_memory_ = 0;  // of the packets that have come
 };
 
 TEST_F(InProcess, PacketsPassNoSocketAndStayInOrder) {
@@ -106,6 +108,7 @@ TEST_F(InProcess, WhatTheRingHasNoRoomForPassesTheSocket) {
   std::sort(numbers.begin(), numbers.end());
   EXPECT_EQ(numbers, count_from(0, count));
   EXPECT_EQ(member_->counters().packets_sent.get(), kMore);
+  EXPECT_EQ(in_memory_, InProcessLane::kPackets) << "the tags of the others are checked";
 }
 
 TEST_F(InProcess, PacketsThatAreTooLongPassTheSocket) {
