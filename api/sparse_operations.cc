@@ -93,6 +93,7 @@ void SparseOperations::reset() {
   mailbox_->changed.wait(lock, [this] { return is_quiet() || stop_; });
   profiles_.clear();
   combines_bits_ = true;
+  spare_parts_.clear();
   stats_ = {};
 }
 
@@ -186,8 +187,8 @@ void SparseOperations::begin_reduction(const OperationPtr& operation) {
   request.settings.rank = owner_.rank();
   request.settings.ranks = owner_.world_size();
   request.settings.combines_bits = combines_bits_;
-  operation->reduction =
-      std::make_unique<sparse::Reduction>(request.make_tensor(), request.settings, &profiles_[request.key]);
+  operation->reduction = std::make_unique<sparse::Reduction>(request.make_tensor(), request.settings,
+                                                             &profiles_[request.key], &spare_parts_);
 }
 
 void SparseOperations::issue(const OperationPtr& operation, const sparse::SubOperation& sub_operation) {

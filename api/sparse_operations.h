@@ -18,6 +18,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "engine/work_state.h"
 #include "netsum/communicator.h"
@@ -106,6 +107,7 @@ class SparseOperations {
 
   // Used by the thread only, or while it waits.
   std::unordered_map<uint64_t, sparse::Profile> profiles_;
+  std::vector<sparse::Reduction::Part> spare_parts_;
   bool combines_bits_ = true;
   Work awaited_;  // an operation on which the next one depends, or the end of the last sparse one
   Work last_;     // the last one issued, if it is small

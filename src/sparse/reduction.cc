@@ -29,8 +29,14 @@ uint64_t mix(uint64_t hash, uint64_t value) {
 
 }  // namespace
 
-Reduction::Reduction(std::unique_ptr<Tensor> tensor, const Settings& settings, Profile* profile)
-    : tensor_(std::move(tensor)), settings_(settings), or_by_sum_(settings.ranks), profile_(profile) {
+Reduction::Reduction(std::unique_ptr<Tensor> tensor, const Settings& settings, Profile* profile,
+                     std::vector<Part>* spare)
+    : tensor_(std::move(tensor)),
+      settings_(settings),
+      or_by_sum_(settings.ranks),
+      profile_(profile),
+      lender_(spare) {
+  if (lender_ != nullptr) spare_parts_.swap(*lender_);
   shape_.positions = tensor_->positions();
   shape_.unit_bytes = static_cast<double>(tensor_->unit_bytes());
   shape_.ranks = settings_.ranks;
@@ -242,6 +248,13 @@ void Reduction::Part::begin(const Segment& other) {
   value_operation.reset();
 }
 
+size_t Reduction::Part::bytes() const {
+  size_t bytes = words.capacity() * sizeof(uint64_t) + lanes.capacity() * sizeof(int32_t) + values.capacity();
+  for (const BitSet* set : {&own, &united})
+    bytes += (set->numbers.capacity() + set->words.capacity()) * sizeof(uint64_t) + set->values.capacity();
+  return bytes;
+}
+
 const SubOperation* Reduction::issue_level(Part* part, size_t number) {
   const int shift = levels_.shifts[number];
   if (number == 0) {
@@ -351,6 +364,10 @@ void Reduction::take_results() {
   if (finished_ || phase_ != Phase::kIssued || in_flight_ > 0) return;
   finished_ = true;
   if (status_.ok()) status_ = tensor_->finish();
+  for (Part& part : spare_parts_) {
+    if (lender_ == nullptr || lender_->size() == kMostSpareParts) break;
+    if (part.bytes() <= kMostSpareBytes) lender_->push_back(std::move(part));
+  }
 }
 
 SparseStats Reduction::stats() const {

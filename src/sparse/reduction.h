@@ -60,8 +60,30 @@ struct Settings {
 
 class Reduction {
  public:
-  // `profile` is that of the tensor, equal on all ranks. It is used until all sub-operations have been issued.
-  Reduction(std::unique_ptr<Tensor> tensor, const Settings& settings, Profile* profile);
+  // A segment in progress. Opaque for others.
+  struct Part {
+    Segment segment;
+    BitSet own, united;
+    std::vector<Level> levels;                  // those whose bits have been sent
+    std::vector<std::vector<uint64_t>> blocks;  // [level]: set on any rank
+    std::vector<uint64_t> words;                // the bits of the last level
+    std::vector<int32_t> lanes;                 // the same for or_by_sum.h
+    std::vector<uint8_t> values;                // perhaps with room behind them
+    bool values_issued = false;
+    std::optional<uint64_t> index_operation, value_operation;  // the last ones
+
+    // For another segment, in the same memory.
+    void begin(const Segment& other);
+    size_t bytes() const;  // of memory, about
+  };
+
+  // `profile` is that of the tensor, equal on all ranks. It is used until all sub-operations have been issued. `spare`: parts of ended
+  // reductions, or null. This one takes them, as fresh memory costs a page fault per 4 KiB, and gives back at most kMostSpareParts of
+  // kMostSpareBytes when it is done.
+  static constexpr size_t kMostSpareParts = 8;
+  static constexpr size_t kMostSpareBytes = 2 << 20;
+  Reduction(std::unique_ptr<Tensor> tensor, const Settings& settings, Profile* profile,
+            std::vector<Part>* spare = nullptr);
 
   // Null: nothing can begin now. Otherwise the caller starts it before its next call.
   const SubOperation* next();
@@ -84,22 +106,6 @@ class Reduction {
 
  private:
   enum class Phase : uint8_t { kBegin, kCount, kPlan, kDense, kTurns, kIssued };
-
-  // A segment in progress.
-  struct Part {
-    Segment segment;
-    BitSet own, united;
-    std::vector<Level> levels;                  // those whose bits have been sent
-    std::vector<std::vector<uint64_t>> blocks;  // [level]: set on any rank
-    std::vector<uint64_t> words;                // the bits of the last level
-    std::vector<int32_t> lanes;                 // the same for or_by_sum.h
-    std::vector<uint8_t> values;                // perhaps with room behind them
-    bool values_issued = false;
-    std::optional<uint64_t> index_operation, value_operation;  // the last ones
-
-    // For another segment, in the same memory.
-    void begin(const Segment& other);
-  };
 
   bool has_ended(const std::optional<uint64_t>& number) const { return !number || ended_[*number]; }
   const SubOperation* issue(Kind kind, DataType type, ReduceOp op, const TensorView& view);
@@ -151,8 +157,8 @@ class Reduction {
   bool in_turn_ = false;    // what it depends on has ended
   std::deque<Part> parts_;  // segments from number first_part_ on
   size_t first_part_ = 0;
-  std::vector<Part>
-      spare_parts_;      // whose memory the next segments use: fresh memory costs a page fault per 4 KiB
+  std::vector<Part> spare_parts_;  // whose memory the next segments use
+  std::vector<Part>* const lender_;
   Occupancy occupancy_;  // of the union
   SparseStats stats_;
 };

@@ -149,6 +149,9 @@ struct DenseRank {
   const float* result() const { return in_place ? in.data() : out.data(); }
 };
 
+// All ranks of all reductions use each other's memory.
+std::vector<Reduction::Part> spare_parts;
+
 std::deque<Reduction> dense_reductions(std::vector<DenseRank>* ranks, const Settings& common, size_t unit,
                                        std::vector<Profile>* profiles) {
   std::deque<Reduction> reductions;
@@ -159,7 +162,8 @@ std::deque<Reduction> dense_reductions(std::vector<DenseRank>* ranks, const Sett
     Settings settings = common;
     settings.rank = static_cast<int>(r);
     settings.ranks = static_cast<int>(ranks->size());
-    reductions.emplace_back(make_dense_tensor(view, DataType::kFloat32, unit), settings, &(*profiles)[r]);
+    reductions.emplace_back(make_dense_tensor(view, DataType::kFloat32, unit), settings, &(*profiles)[r],
+                            &spare_parts);
   }
   return reductions;
 }
@@ -481,7 +485,8 @@ std::deque<Reduction> coo_reductions(std::vector<CooRank>* ranks, uint64_t rows,
       rank.out_values.resize(count * row_elements);
       return CooMemory{rank.out_indices.data(), rank.out_values.data()};
     };
-    reductions.emplace_back(make_coo_tensor(view, DataType::kFloat32, allocate), settings, &(*profiles)[r]);
+    reductions.emplace_back(make_coo_tensor(view, DataType::kFloat32, allocate), settings, &(*profiles)[r],
+                            &spare_parts);
   }
   return reductions;
 }
@@ -664,6 +669,26 @@ TEST(ReductionTest, TheIndexOfASurpriseIsSmall) {
     auto reductions = coo_reductions(&ranks, uint64_t{1} << 40, 1, {}, &profiles);
     job.run(&reductions);
     EXPECT_LE(reductions[0].stats().index_bytes, size_t{1} << 20) << distance;
+  }
+}
+
+TEST(ReductionTest, MemoryIsForTheNextReduction) {
+  std::vector<float> values(200'000, 0);
+  for (size_t i = 0; i < values.size(); i += 7) values[i] = 1;
+  Profile profile;
+  std::vector<Reduction::Part> spare(Reduction::kMostSpareParts);
+  spare.back().values.resize(2 * Reduction::kMostSpareBytes);  // is used, and not given back
+  for (int round = 0; round < 2; ++round) {
+    Reduction reduction(
+        make_dense_tensor({values.data(), values.data(), values.size()}, DataType::kFloat32, 1),
+        {.mode = SparseMode::kOn}, &profile, &spare);
+    EXPECT_TRUE(spare.empty()) << "taken";
+    while (const SubOperation* const next = reduction.next()) reduction.ended(next->number);
+    ASSERT_TRUE(reduction.done());
+    ASSERT_THAT(spare, testing::Not(testing::IsEmpty()));
+    EXPECT_LE(spare.size(), Reduction::kMostSpareParts);
+    for (const Reduction::Part& part : spare) EXPECT_LE(part.bytes(), Reduction::kMostSpareBytes);
+    EXPECT_GT(spare.back().bytes(), 0u);
   }
 }
 
