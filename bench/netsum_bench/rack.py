@@ -179,7 +179,8 @@ class Rack(Place):
         return self.status()["aggregators"][0]["pid"]
 
     def aggregators_cpu_s(self):
-        clocks = [~one["pid"] << 3 | 2 for one in self.status()["aggregators"]]  # clock_getcpuclockid()
+        # As clock_getcpuclockid() makes them.
+        clocks = [~one["pid"] << 3 | 2 for one in self.status()["aggregators"] if one["serves"]]
         return sum(time.clock_gettime(clock) for clock in clocks)
 
     def another_in_switch(self, *flags):
