@@ -167,12 +167,22 @@ TEST_F(EngineTest, ADeadlineHoldsThoughPacketsNeverStopArriving) {
 
 TEST_F(EngineTest, OperationsThatNeedARankThatHasLeftEndAndTheEngineSleeps) {
   start();
+  Script other_script;
+  other_script.progresses = true;
+  Engine other(std::make_unique<ScriptedCore>(&other_script), [](const Status&) {});
+  ASSERT_TRUE(other.start().ok());
+  OperationSpec spec;
+  spec.deadline_us = monotonic_us() + 2 * std::chrono::microseconds(kPatience).count();
+  const Work late = other.submit(std::move(spec));
+  other.peer_left(3);
   const Work work = submit();
   engine_->peer_left(3);
   const Status status = work.wait(kPatience);
   EXPECT_EQ(status.code(), ErrorCode::kPeerLost);
   EXPECT_EQ(status.rank(), 3);
   EXPECT_THAT(status.message(), HasSubstr("rank 3 has left the job"));
+  EXPECT_FALSE(late.done()) << "its results still come";
+  other.stop();
   // The failed operation stays with the core, and the time at which it failed is past.
   int before = 0;
   script_.change([&] { before = script_.idle_waits; });

@@ -36,7 +36,9 @@ struct Script {
   std::thread::id submitter, driver;        // who has called submit() and advance() last
   bool echoes = false;                      // every operation ends with the next burst, which comes at once
   std::chrono::microseconds submission{0};  // that submit() takes
-  bool has_no_part = false;                 // every operation ends when it is submitted
+  bool progresses = false;                  // whenever it is asked
+  uint64_t progress = 0;
+  bool has_no_part = false;  // every operation ends when it is submitted
   int wakes = 0;
   std::function<void()> asked_if_idle;  // called by idle(), without the lock
 
@@ -119,6 +121,10 @@ class ScriptedCore final : public EngineCore {
     fail_locked(status);
   }
   const Status& status() const override { return status_; }
+  uint64_t progress() const override {
+    const std::lock_guard lock(script_->mutex);
+    return script_->progresses ? ++script_->progress : script_->progress;
+  }
   bool idle() const override {
     std::function<void()> hook;
     script_->change([&] { hook = script_->asked_if_idle; });

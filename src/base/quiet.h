@@ -8,8 +8,8 @@
 
 namespace netsum {
 
-// A rank without a result probes at the latest after 500 ms, and then four times a second, where a round trip takes at most a third of
-// one. So two of its probes may be lost.
+// A rank without a result probes after at most 500 ms, and then four times a second, where a round trip takes at most a third of one.
+// So the first probe may be lost.
 inline constexpr std::chrono::milliseconds kQuiet{1000}, kQuietStep{20};
 // While others still ask. A job in which they cannot go on has failed by then.
 inline constexpr std::chrono::seconds kLongestService{10};

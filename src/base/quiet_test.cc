@@ -27,13 +27,13 @@ struct World {
   }
 };
 
-TEST(Quiet, WaitsForTwoProbesThatAreLost) {
+TEST(Quiet, EndsAfterAWhileWithoutPackets) {
   World world;
   world.serve();
   EXPECT_EQ(world.now, kQuiet);
 }
 
-// The longest pause before a first probe, and the second one is lost.
+// The longest pause before a first probe, which is lost, and that before the second.
 TEST(Quiet, GoesOnWhilePacketsComeAndForAWhileAfterTheLast) {
   World world{.every = milliseconds(760), .last = milliseconds(7'600)};
   world.serve();
