@@ -57,3 +57,19 @@ def test_all_ranks_get_mismatch(name):
     for code, text in ranks.run(on_rank, world_size=2, timeout_s=25):
         assert code == "mismatch"
         assert f"rank 0 called {first}" in text and f"rank 1 called {second}" in text, text
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_call_without_elements_takes_part(late):
+    """Otherwise the next call of its rank would be summed with another call of the others."""
+
+    def on_rank(rank):
+        group = dist.new_group() if late else None
+        ranks.meet()
+        if rank == 1:
+            dist.all_reduce(torch.ones(0), group=group)
+        with pytest.raises(netsum.torch.Error) as caught:
+            dist.all_reduce(torch.ones(10), group=group)
+        return caught.value.code
+
+    assert ranks.run(on_rank, world_size=2, timeout_s=25) == ["mismatch"] * 2

@@ -138,9 +138,12 @@ WorkPtr ProcessGroupNetsum::all_reduce(const CommunicatorPtr& communicator, cons
                        .count = memory.count(i),
                        .id = ids.empty() ? 0 : ids[i]});
     }
-    // At once, so that callbacks of its future run in the caller, in the same order on all ranks.
-    if (std::all_of(views.begin(), views.end(), [](const TensorView& view) { return view.count == 0; }))
+    // At once, so that callbacks of its future run in the caller, in the same order on all ranks. A barrier that nobody
+    // waits for takes its place: a rank that has elements here gets a mismatch, not a sum with another rank's next call.
+    if (std::all_of(views.begin(), views.end(), [](const TensorView& view) { return view.count == 0; })) {
+      if (communicator && !has_ghosts()) communicator->start_barrier(reduction.options.timeout);
       return Works();
+    }
     record(started, program::Collective::kAllReduce, views, reduction.options);
     return communicator ? Works{communicator->all_reduce(views, staged(started, views, reduction.options))}
                         : Works();
