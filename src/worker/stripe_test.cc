@@ -301,6 +301,48 @@ TEST_F(StripeTest, AGapIsAskedForBeforeTheTimeout) {
   EXPECT_EQ(probes[0].fields.slot, 0u);
 }
 
+class ManySlotsTest : public StripeTest {
+ protected:
+  ManySlotsTest() : StripeTest(with_many_slots()) {}
+
+  static StripeOptions with_many_slots() {
+    StripeOptions options = StripeTest::options();
+    options.data_slots = 256;
+    options.scale_slots = 16;
+    return options;
+  }
+  // Those of data.
+  std::vector<Sent> contributions() {
+    std::vector<Sent> all = collect();
+    std::erase_if(all, [](const Sent& sent) {
+      return sent.fields.type != NETSUM_TYPE_CONTRIBUTION || sent.fields.format != NETSUM_FORMAT_SUM_I32;
+    });
+    return all;
+  }
+};
+
+// Whatever they wait for is not in the network: their own packets again, or those of other members.
+TEST_F(ManySlotsTest, StepsThatOthersHaveOvertakenTakeNoRoomOfTheWindow) {
+  memory_.assign(96 * 16, 5);
+  operation_ = integers(0, &memory_);
+  stripe_.enqueue(operation_.get());
+  connect();
+  const std::vector<Sent> scales = collect();
+  now_ += kRoundTripUs;
+  for (const Sent& sent : scales) EXPECT_TRUE(result(sent).ok());
+  const std::vector<Sent> data = contributions();
+  ASSERT_EQ(data.size(), 32u);
+  now_ += kRoundTripUs;
+  EXPECT_TRUE(result(data[20]).ok());
+  const std::vector<Sent> more = contributions();
+  ASSERT_EQ(more.size(), 33u - (32u - 21u));  // the result is one more for the window
+
+  EXPECT_TRUE(status(data[0], 0b101).ok());
+  EXPECT_EQ(contributions().size(), 1u) << "sent again";
+  EXPECT_TRUE(result(more[1]).ok());
+  EXPECT_EQ(contributions().size(), 32u - (54u - 34u) - 1u) << "that one takes room";
+}
+
 TEST_F(StripeTest, WaitingIsJudgedByTheLowestStepNotByTheOneSentFirst) {
   const std::vector<Sent> data = start(2);
   now_ += 10 * kRoundTripUs;

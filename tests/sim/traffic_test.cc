@@ -265,8 +265,8 @@ TEST(Traffic, TheWindowFitsANarrowQueue) {
   EXPECT_GT(report.network.tail_dropped, 0u);
   for (const RankReport& rank : report.jobs[0]) EXPECT_LT(rank.window_packets, 64u);
   // The window probes for room by a packet per round trip, and settles where that many are lost: a window of
-  // 20 loses a tenth.
-  EXPECT_LT(report.retransmissions(), 2u * 4000 / 8);
+  // 20 loses a tenth, and more while steps that wait for a repair do not count.
+  EXPECT_LT(report.retransmissions(), 2u * 4000 / 7);
   const double least_us = 4000 * 1472 / 10.0;
   EXPECT_LT(static_cast<double>(report.ended_at_us), least_us / 0.8) << "goodput below 80 % of the link";
 }
@@ -276,7 +276,7 @@ TEST(Traffic, LossOnEveryLinkCostsLittleGoodput) {
   // packets, so with 1 % of loss every seventh step loses something.
   for (const int64_t delay_us : soak() ? std::vector<int64_t>{100, 400} : std::vector<int64_t>{400}) {
     const auto time_us = [&](double loss) {
-      Scenario scenario = quiet_scenario(8, DataType::kFloat32, 360 * 1500);
+      Scenario scenario = quiet_scenario(8, DataType::kFloat32, 360 * 4000);
       scenario.payload_bytes = 1440;
       scenario.jobs[0].data_slots = 256;
       for (LinkOptions* link : {&scenario.worker_up, &scenario.worker_down}) {
@@ -288,9 +288,9 @@ TEST(Traffic, LossOnEveryLinkCostsLittleGoodput) {
       return static_cast<double>(report.ended_at_us);
     };
     const double without = time_us(0);
-    EXPECT_GT(without / time_us(0.001), 0.9) << delay_us;
-    EXPECT_GT(without / time_us(0.01), 0.8) << delay_us;
-    EXPECT_GT(without / time_us(0.05), 0.3) << delay_us;
+    EXPECT_GT(without / time_us(0.001), 0.95) << delay_us;
+    EXPECT_GT(without / time_us(0.01), 0.93) << delay_us;
+    EXPECT_GT(without / time_us(0.05), 0.65) << delay_us;
   }
 }
 

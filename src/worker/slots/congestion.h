@@ -4,6 +4,7 @@
 #define NETSUM_SRC_WORKER_SLOTS_CONGESTION_H_
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -15,6 +16,9 @@ class RoundTrip {
   void sample(int64_t rtt_us) {
     const double rtt = static_cast<double>(rtt_us);
     least_us_ = std::min(least_us_, rtt);
+    if (samples_++ % kRecentSamples == 0)
+      recent_us_ = {std::numeric_limits<double>::infinity(), recent_us_[0]};
+    recent_us_[0] = std::min(recent_us_[0], rtt);
     if (srtt_us_ == 0) {
       srtt_us_ = std::max(rtt, 1.0);
       variation_us_ = rtt / 2;
@@ -28,6 +32,8 @@ class RoundTrip {
   // Whether packets wait in a queue for much longer than the path takes by itself: a larger window would only
   // lengthen the queue. The threshold is that of HyStart++ (RFC 9406).
   bool queues() const { return srtt_us_ > least_us_ + kQueueUs; }
+  // Whether even the fastest of the last packets did.
+  bool all_queue() const { return std::min(recent_us_[0], recent_us_[1]) > least_us_ + kQueueUs; }
   // After which time to probe for a result. The minimum limits wake-ups of an idle wait; most lost packets are detected
   // earlier, by the gap in the results.
   int64_t timeout_us() const {
@@ -48,12 +54,17 @@ class RoundTrip {
       4'000'000;  // of longer ones: a software switch may take a second
   static constexpr int64_t kMinOvertakenUs = 200;
   static constexpr double kQueueUs = 4'000;
+  static constexpr uint32_t kRecentSamples = 16;
 
  private:
   int64_t max_timeout_us() const {
     return std::clamp(static_cast<int64_t>(1.5 * srtt_us_), kMaxTimeoutUs, kMaxSlowTimeoutUs);
   }
 
+  uint32_t samples_ = 0;
+  // The least of the last samples, at most kRecentSamples, and of as many before them.
+  std::array<double, 2> recent_us_{std::numeric_limits<double>::infinity(),
+                                   std::numeric_limits<double>::infinity()};
   double least_us_ = std::numeric_limits<double>::infinity();
   double srtt_us_ = 0;
   double variation_us_ = 0;
@@ -71,27 +82,30 @@ class CongestionWindow {
   // is this one's part of all, `largest` that of the stripe with the most.
   explicit CongestionWindow(uint32_t slots, double share = 1, double largest = 1)
       : ceiling_(slots),
-        window_(std::min<double>(slots, initial_packets(share, largest))),
+        initial_(std::min<double>(slots, initial_packets(share, largest))),
+        window_(initial_),
         threshold_(slots) {}
 
   uint32_t packets() const { return static_cast<uint32_t>(window_); }
 
-  // `queues`: RoundTrip::queues().
-  void on_result(bool queues = false) {
-    if (queues) return;
+  // `queue`: the window would only lengthen a queue. But a path may also have become slower, so the initial window is allowed.
+  void on_result(bool queue = false) {
+    if (queue && window_ >= initial_) return;
     window_ = std::min(ceiling_, window_ < threshold_ ? window_ + 1 : window_ + 1 / window_);
   }
   // Each loss reduces the window by half a packet, so at a loss rate of p it shrinks by the fraction p / 2 per round trip.
-  // At least half of the slots stay usable: the steps after a lost one continue in them during its repair.
-  void on_loss() {
-    window_ = std::min(window_ - kLossCost, ceiling_ / 2);
+  // At least half of the slots stay usable: the steps after a lost one continue in them during its repair. In a
+  // queue, where each repair waits several times, the window returns to the initial one sooner.
+  void on_loss(bool queue = false) {
+    const double cost = queue && window_ > initial_ ? kLossCostInQueue : kLossCost;
+    window_ = std::min(window_ - cost, ceiling_ / 2);
     window_ = threshold_ = std::max(window_, std::min(ceiling_, kMinPackets));
   }
 
   static constexpr double kMostInitialPackets = 32;
   static constexpr double kInitialPacketsOfAllStripes = 128;
   static constexpr double kMinPackets = 4;
-  static constexpr double kLossCost = 0.5;
+  static constexpr double kLossCost = 0.5, kLossCostInQueue = 4;
 
  private:
   static double initial_packets(double share, double largest) {
@@ -100,6 +114,7 @@ class CongestionWindow {
   }
 
   double ceiling_;
+  double initial_;
   double window_;
   double threshold_;
 };

@@ -60,6 +60,18 @@ TEST(RoundTrip, AQueueIsWhatThePathDoesNotTakeByItself) {
   EXPECT_FALSE(rtt.queues());
 }
 
+TEST(RoundTrip, RepairsOfSomePacketsAreNoQueueOfAll) {
+  RoundTrip rtt;
+  EXPECT_FALSE(rtt.all_queue());
+  for (int i = 0; i < 100; ++i) rtt.sample(i % 16 == 0 ? 1'000 : 20'000);
+  EXPECT_TRUE(rtt.queues());
+  EXPECT_FALSE(rtt.all_queue());
+  for (int i = 0; i < 40; ++i) rtt.sample(5'100);
+  EXPECT_TRUE(rtt.all_queue());
+  rtt.sample(4'900);
+  EXPECT_FALSE(rtt.all_queue());
+}
+
 TEST(CongestionWindow, DoesNotGrowIntoAQueue) {
   CongestionWindow window(256);
   for (int i = 0; i < 1000; ++i) window.on_result(true);
@@ -95,6 +107,17 @@ TEST(CongestionWindow, ShrinksInProportionToWhatIsLost) {
   ASSERT_EQ(window.packets(), 100u);
   for (int i = 0; i < 50; ++i) window.on_loss();  // half of it
   EXPECT_EQ(window.packets(), 75u);
+}
+
+TEST(CongestionWindow, LossesInAQueueShrinkItFasterToTheInitialOne) {
+  CongestionWindow window(256);
+  for (int i = 0; i < 68; ++i) window.on_result();
+  for (int i = 0; i < 10; ++i) window.on_loss(true);
+  EXPECT_EQ(window.packets(), 60u);
+  for (int i = 0; i < 7 + 20; ++i) window.on_loss(true);
+  EXPECT_EQ(window.packets(), 22u);
+  for (int i = 0; i < 1000; ++i) window.on_result(true);
+  EXPECT_EQ(window.packets(), 32u);
 }
 
 TEST(CongestionWindow, SettlesWhereGrowthAndLossAreEqual) {

@@ -43,7 +43,11 @@ void ReliableSlots::start(int64_t now_us, uint32_t index, size_t stream, uint32_
   slot.probed_at_us = now_us;
   if (!is_data(index)) return;
   slot.sequence = streams_[stream].next_sequence++;
-  ++streams_[stream].in_flight;
+}
+
+void ReliableSlots::count_again(Slot* slot, bool counted) {
+  if (std::exchange(slot->again_counted, counted) != counted)
+    streams_[slot->stream].again += counted ? 1u : -1u;
 }
 
 std::optional<ReliableSlots::Urgent> ReliableSlots::take_urgent() {
@@ -56,6 +60,7 @@ std::optional<ReliableSlots::Urgent> ReliableSlots::take_urgent() {
       slot.history.resent = true;
       ++slot.history.again;
       slot.history.backoff = 0;  // a loss, not a slow rank: no reason to probe less often
+      if (is_data(index) && slot.sequence < streams_[slot.stream].highest_finished) count_again(&slot, true);
       counters_.retransmissions.add();
       return Urgent{index, true};
     }
@@ -147,7 +152,7 @@ void ReliableSlots::finish(int64_t now_us, uint32_t index) {
     counters_.round_trip.add(now_us - slot.sent_at_us);
     counters_.srtt_us.set(static_cast<uint64_t>(round_trip_.srtt_us()));
   }
-  if (is_data(index)) finish_data(slot, now_us);
+  if (is_data(index)) finish_data(now_us, &slot);
 }
 
 // What only waited in a queue comes in the end, and was not lost: before the payload is sent again, sooner after that than any
@@ -175,9 +180,10 @@ void ReliableSlots::on_late_result(const netsum_fields& fields) {
   }
 }
 
-void ReliableSlots::finish_data(const Slot& slot, int64_t now_us) {
+void ReliableSlots::finish_data(int64_t now_us, Slot* finished) {
+  const Slot& slot = *finished;
   Stream& stream = streams_[slot.stream];
-  --stream.in_flight;
+  count_again(finished, false);
   // Losses were reported to the window when they were detected.
   if (!slot.history.resent) stream.window.on_result(waits_in_queues(now_us) && !has_less_than_half(stream));
   if (slot.history.gap_probed && !slot.history.resent) {
@@ -197,7 +203,7 @@ void ReliableSlots::finish_data(const Slot& slot, int64_t now_us) {
 bool ReliableSlots::has_less_than_half(const Stream& stream) const {
   const Stream& other =
       streams_[&stream == &streams_[SlotLayout::kSums] ? SlotLayout::kMoves : SlotLayout::kSums];
-  return other.in_flight > 0 && stream.window.packets() < other.window.packets();
+  return other.is_open() && stream.window.packets() < other.window.packets();
 }
 
 // Whether the time to the result that has arrived is one round trip, without waiting for a loss or a slow rank.
@@ -269,7 +275,7 @@ bool ReliableSlots::on_status(int64_t now_us, const netsum_fields& fields, const
   // Without a PROBE, nothing was lost: an aggregator that cannot lengthen packets needs one with lanes for the result.
   const bool lost = slot.history.backoff > 0;
   Stream& stream = streams_[slot.stream];
-  if (lost) stream.window.on_loss();
+  if (lost) stream.window.on_loss(round_trip_.all_queue());
   counters_.window_packets.set(stream.window.packets());
   if (slot.history.gap_probed)
     stream.reorder_packets = std::max(stream.reorder_packets / 2, kMinReorderPackets);

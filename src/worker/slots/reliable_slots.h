@@ -53,7 +53,7 @@ class ReliableSlots {
   // The slot of the stream's next step of data; none: the window has no room.
   std::optional<uint32_t> next_data_slot(size_t number) const {
     const Stream& stream = streams_[number];
-    if (stream.in_flight >= stream.window.packets() ||
+    if (stream.in_flight() >= stream.window.packets() ||
         stream.next_sequence - stream.lowest_waiting >= stream.slots.count)
       return {};
     return stream.slots.slot(stream.next_sequence);
@@ -104,7 +104,8 @@ class ReliableSlots {
     uint32_t round = 0;                 // of the latest step
     uint32_t chunk = 0, signature = 0;  // of the step
     SlotState state = SlotState::kIdle;
-    bool queued = false;  // it is in urgent_; the step may have ended since
+    bool queued = false;         // it is in urgent_; the step may have ended since
+    bool again_counted = false;  // in Stream::again
     uint8_t stream = 0;
     uint64_t sequence = 0;  // q of a data step
     int64_t sent_at_us = 0;
@@ -133,10 +134,15 @@ class ReliableSlots {
     uint64_t next_sequence = 0;
     uint64_t lowest_waiting = 0;    // all steps below are finished
     uint64_t highest_finished = 0;  // one above the highest finished step
-    uint32_t in_flight = 0;
+    uint32_t again = 0;             // overtaken steps whose payload was sent again
     int64_t gaps_looked_at_us = 0;
     int64_t overtaken_noted_at_us = 0;
     uint64_t reorder_packets = kMinReorderPackets;
+
+    bool is_open() const { return lowest_waiting < next_sequence; }
+    // What counts against the window, as in RFC 6675. The network no longer holds packets of a step that later ones have
+    // overtaken: one was lost, of this rank or of another.
+    uint64_t in_flight() const { return next_sequence - highest_finished + again; }
   };
 
   bool is_data(uint32_t slot) const { return slot < layout_.first_groups().first; }
@@ -145,10 +151,13 @@ class ReliableSlots {
   void change_state(uint32_t slot, SlotEvent event);
   void schedule(int64_t at_us) { next_tick_us_ = std::min(next_tick_us_, at_us); }
   bool loses_packets(int64_t now_us) const { return now_us - lost_at_us_ < kLossMemoryUs; }
-  // While packets get lost, results wait for the repair of other members' losses, which a queue explains no better.
-  bool waits_in_queues(int64_t now_us) const { return round_trip_.queues() && !loses_packets(now_us); }
+  // While packets get lost, some results wait for the repair of other members' losses.
+  bool waits_in_queues(int64_t now_us) const {
+    return loses_packets(now_us) ? round_trip_.all_queue() : round_trip_.queues();
+  }
   bool measures_round_trip(const Slot& slot, int64_t now_us) const;
-  void finish_data(const Slot& slot, int64_t now_us);
+  void finish_data(int64_t now_us, Slot* finished);
+  void count_again(Slot* slot, bool counted);
   void count_losses(int64_t now_us, SlotState state, Slot* slot);
   bool has_less_than_half(const Stream& stream) const;
   void look_for_gaps(Stream* stream, int64_t now_us);
