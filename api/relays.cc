@@ -102,13 +102,16 @@ void Relays::linger(Deadline deadline) const {
     std::this_thread::sleep_for(step);
     return false;
   };
-  if (!aggregators_.empty()) serve_until_quiet([this] { return packets_received(); }, sleep, deadline);
+  if (!aggregators_.empty())
+    serve_until_quiet(
+        kQuiet, [this] { return packets_received(); }, sleep, deadline);
 }
 
 void Relays::drain(Deadline deadline) {
   for (const auto& aggregator : aggregators_) {
     const auto drained = [&](milliseconds step) { return aggregator->drain(step); };
-    serve_until_quiet([this] { return packets_received(); }, drained, deadline);
+    serve_until_quiet(
+        kQuietOfAll, [this] { return packets_received(); }, drained, deadline);
   }
 }
 

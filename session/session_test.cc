@@ -9,6 +9,7 @@
 
 #include "session/job_testing.h"
 #include "session/session_factory.h"
+#include "src/base/quiet.h"
 
 namespace netsum::session_test {
 namespace {
@@ -189,6 +190,19 @@ TEST(MovingSessionTest, APlaceThatOneRankCannotReachIsGivenUpByAll) {
   for (const Status& status : ended) {
     EXPECT_EQ(status.code(), ErrorCode::kAggregatorLost) << status.to_string();
     EXPECT_NE(status.message().find(gone), std::string::npos) << status.to_string();
+  }
+}
+
+TEST(ShardLinger, LastsLongerWhereTheRanksMeet) {
+  for (const bool meet_here : {false, true}) {
+    CommunicatorOptions options;
+    options.root = meet_here ? "127.0.0.1:0" : "127.0.0.1:1";
+    const auto shard = Shard::start(options, meet_here);
+    ASSERT_TRUE(shard.ok()) << shard.status().to_string();
+    int steps = 0;
+    const auto count = [&](std::chrono::milliseconds) { return ++steps < 0; };
+    shard.value()->linger(count, Clock::now() + kPatience);
+    EXPECT_EQ(steps * kQuietStep, meet_here ? kQuietOfAll : kQuiet);
   }
 }
 

@@ -101,7 +101,9 @@ std::vector<uint64_t> Shard::counters(const std::vector<std::string_view>& names
 
 void Shard::linger(const std::function<bool(std::chrono::milliseconds)>& is_over,
                    std::chrono::steady_clock::time_point deadline) const {
-  serve_until_quiet([this] { return counters({"packets_received"})[0]; }, is_over, deadline);
+  serve_until_quiet(
+      hosts_root() ? kQuietOfAll : kQuiet, [this] { return counters({"packets_received"})[0]; }, is_over,
+      deadline);
 }
 
 }  // namespace netsum

@@ -76,7 +76,8 @@ class Shard {
   // As Dataplane::counters(), of these names. All at once, because it takes system calls.
   std::vector<uint64_t> counters(const std::vector<std::string_view>& names) const;
 
-  // After an orderly end: waits as serve_until_quiet() until no rank needs a result of this shard any more.
+  // After an orderly end: waits as serve_until_quiet() until no rank needs a result of this shard any more, or the
+  // control service.
   void linger(const std::function<bool(std::chrono::milliseconds)>& is_over,
               std::chrono::steady_clock::time_point deadline) const;
 

@@ -11,12 +11,15 @@ namespace netsum {
 // A rank without a result probes after at most 500 ms, and then four times a second, where a round trip takes at most a third of one.
 // So the first probe may be lost.
 inline constexpr std::chrono::milliseconds kQuiet{1000}, kQuietStep{20};
+// Of what the job depends on: while it hears nothing, a rank may wait for a result that another rank has. What waits in vain fails
+// earlier (EngineThread).
+inline constexpr std::chrono::milliseconds kQuietOfAll{4000};
 // While others still ask. A job in which they cannot go on has failed by then.
 inline constexpr std::chrono::seconds kLongestService{10};
 
 // Waits until nobody needs anything, as `is_over` says, which waits for the step that it is given or until then; or nothing has
-// been `heard` for kQuiet; or `deadline` has passed.
-inline void serve_until_quiet(const std::function<uint64_t()>& heard,
+// been `heard` for `limit`; or `deadline` has passed.
+inline void serve_until_quiet(std::chrono::milliseconds limit, const std::function<uint64_t()>& heard,
                               const std::function<bool(std::chrono::milliseconds)>& is_over,
                               std::chrono::steady_clock::time_point deadline) {
   uint64_t before = heard();
@@ -25,7 +28,7 @@ inline void serve_until_quiet(const std::function<uint64_t()>& heard,
     const uint64_t now = heard();
     if (now != before) quiet = std::chrono::milliseconds(0);
     before = now;
-    if (quiet >= kQuiet || std::chrono::steady_clock::now() >= deadline) return;
+    if (quiet >= limit || std::chrono::steady_clock::now() >= deadline) return;
   }
 }
 

@@ -17,13 +17,14 @@ struct World {
   milliseconds over{INT64_MAX};  // of what needs them
 
   void serve(steady_clock::time_point deadline = steady_clock::time_point::max()) {
-    serve_until_quiet([this] { return heard; },
-                      [this](milliseconds step) {
-                        now += step;
-                        if (every.count() > 0 && now <= last && now % every < step) ++heard;
-                        return now >= over;
-                      },
-                      deadline);
+    serve_until_quiet(
+        kQuiet, [this] { return heard; },
+        [this](milliseconds step) {
+          now += step;
+          if (every.count() > 0 && now <= last && now % every < step) ++heard;
+          return now >= over;
+        },
+        deadline);
   }
 };
 
