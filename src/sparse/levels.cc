@@ -142,6 +142,17 @@ void Level::write(const BitSet& set, uint64_t* words) const {
 // the next parent; for other sets, what is written has no meaning, and pack() notices that they lack positions.
 void Level::write_parts_of_words(const BitSet& set, const uint64_t* blocks, uint64_t* words) const {
   const uint64_t mask = low_bits(uint64_t{1} << fan_out_shift_);
+  if (is_dense()) {
+    std::vector<uint64_t> all(words_for(positions_));
+    for (size_t i = 0; i < set.size(); ++i) all[set.numbers[i]] = blocks[i];
+    for (size_t k = 0; k < parents_.size(); ++k) {
+      const uint64_t first = parents_[k] << parent_shift_;
+      const uint64_t at = static_cast<uint64_t>(k) << fan_out_shift_;
+      const uint64_t part = all[first >> kWordShift] >> ((first & (kWordBits - 1)) >> shift_) & mask;
+      words[at >> kWordShift] |= part << (at & (kWordBits - 1));
+    }
+    return;
+  }
   size_t i = 0;
   for (size_t k = 0; k < parents_.size() && i < set.size(); ++k) {
     const uint64_t first = parents_[k] << parent_shift_;
@@ -153,6 +164,11 @@ void Level::write_parts_of_words(const BitSet& set, const uint64_t* blocks, uint
     const uint64_t at = static_cast<uint64_t>(k) << fan_out_shift_;
     words[at >> kWordShift] |= part << (at & (kWordBits - 1));
   }
+}
+
+// Then steps need not wait for each other, as they do where words are looked up and appended one after another.
+bool Level::is_dense() const {
+  return words_for(positions_) <= parents_.size();
 }
 
 bool Level::has_bits_behind(const uint64_t* words) const {
@@ -188,15 +204,27 @@ bool Level::read(const uint64_t* words, BitSet* set) const {
       if (words[w] != 0) set->add_word(parent(w >> words_shift) << words_shift | (w & mask), words[w]);
   } else {
     if (has_bits_behind(words)) return false;
+    const uint64_t mask = low_bits(uint64_t{1} << fan_out_shift_);
+    const auto part_of = [&](size_t k) {
+      const uint64_t at = static_cast<uint64_t>(k) << fan_out_shift_;
+      return words[at >> kWordShift] >> (at & (kWordBits - 1)) & mask;
+    };
+    if (is_dense()) {
+      std::vector<uint64_t> all(words_for(positions_));
+      for (size_t k = 0; k < parents_.size(); ++k) {
+        const uint64_t first = parents_[k] << fan_out_shift_;
+        all[first >> kWordShift] |= part_of(k) << (first & (kWordBits - 1));
+      }
+      set->add_bitmap(0, all);
+      return exists(*set);
+    }
     // Each parent has a part of a word: more than there are words, if several lie in one.
     set->numbers.resize(parent_count());
     set->words.resize(parent_count());
     size_t end = 0;
     uint64_t last = kAll;
-    const uint64_t mask = low_bits(uint64_t{1} << fan_out_shift_);
     for (size_t k = 0; k < parent_count(); ++k) {
-      const uint64_t at = static_cast<uint64_t>(k) << fan_out_shift_;
-      const uint64_t part = words[at >> kWordShift] >> (at & (kWordBits - 1)) & mask;
+      const uint64_t part = part_of(k);
       if (part == 0) continue;
       const uint64_t first = parent(k) << fan_out_shift_;
       const uint64_t number = first >> kWordShift;
@@ -208,9 +236,13 @@ bool Level::read(const uint64_t* words, BitSet* set) const {
     set->numbers.resize(end);
     set->words.resize(end);
   }
-  if (set->size() == 0) return true;
-  const uint64_t last = (set->numbers.back() << kWordShift) + kWordBits - 1 -
-                        static_cast<uint64_t>(std::countl_zero(set->words.back()));
+  return exists(*set);
+}
+
+bool Level::exists(const BitSet& set) const {
+  if (set.size() == 0) return true;
+  const uint64_t last = (set.numbers.back() << kWordShift) + kWordBits - 1 -
+                        static_cast<uint64_t>(std::countl_zero(set.words.back()));
   return last < positions_;
 }
 

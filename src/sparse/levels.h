@@ -62,6 +62,9 @@ class Level {
   uint64_t parent(uint64_t index) const { return parents_.empty() ? 0 : parents_[index]; }
   size_t parent_count() const { return is_first_ ? 1 : parents_.size(); }
   void write_parts_of_words(const BitSet& set, const uint64_t* blocks, uint64_t* words) const;
+  // Whether there are no more words of positions than parents.
+  bool is_dense() const;
+  bool exists(const BitSet& set) const;  // all positions do
   // Whether words_for(bits()) words have a bit that does not exist.
   bool has_bits_behind(const uint64_t* words) const;
 

@@ -121,6 +121,13 @@ TEST(LevelsTest, ReadRefusesPositionsThatDoNotExist) {
   word = uint64_t{1} << 7;
   EXPECT_FALSE(first.read(&word, &blocks));
   blocks = {6};
+  const Level middle(first, blocks, 2);  // blocks 24 to 27, of which only 24 exists
+  std::vector<uint64_t> found;
+  word = 1;
+  EXPECT_TRUE(middle.read(&word, &found));
+  EXPECT_THAT(found, testing::ElementsAre(24));
+  word = 2;
+  EXPECT_FALSE(middle.read(&word, &found));
   const Level last(first, blocks, 0);  // positions 96 to 111
   BitSet set;
   word = 1 << 3;
