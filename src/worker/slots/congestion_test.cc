@@ -69,7 +69,12 @@ TEST(RoundTrip, RepairsOfSomePacketsAreNoQueueOfAll) {
   for (int i = 0; i < 40; ++i) rtt.sample(5'100);
   EXPECT_TRUE(rtt.all_queue());
   rtt.sample(4'900);
-  EXPECT_FALSE(rtt.all_queue());
+  for (uint32_t i = 0; i < RoundTrip::kRecentSamples - 1; ++i) {
+    EXPECT_FALSE(rtt.all_queue());
+    rtt.sample(5'100);
+  }
+  for (uint32_t i = 0; i < RoundTrip::kRecentSamples; ++i) rtt.sample(5'100);
+  EXPECT_TRUE(rtt.all_queue());
 }
 
 TEST(CongestionWindow, DoesNotGrowIntoAQueue) {
