@@ -17,7 +17,7 @@ CEILINGS = {
     "pages of Markdown": 22,
     "words in Markdown": 60_000,
     "phrases to avoid, per 1000 words of Markdown": 1.0,
-    "named types in production": 864,
+    "named types in production": 865,
 }
 PAGE_LINES = 250
 # Longer: the protocol; commands, settings and methods that are looked up; the tutorial with all that it prints; tables that programs write.

@@ -78,7 +78,7 @@ RACK = Case(
     full=axes(workers=[8, 4, 2, 16], bytes=[4 * KI, 64 * KI, MI, 16 * MI, 64 * MI]),
     tables={
         "rack": of_racks.tables,
-        "rack:systems": functools.partial(of_racks.by_system, counts=(8,)),
+        "rack:systems": functools.partial(of_racks.by_system, counts=(2, 4, 8)),
         "rack:links": of_racks.link_table,
         "rack:processor": of_racks.processor,
         "rack:headline": of_racks.headline,
