@@ -52,6 +52,7 @@ def axes(**values):
 
 # --- All-reduces in racks. Every worker is a network namespace with its own link to the switch.
 
+MANY_COUNTS = functools.partial(of_racks.by_system, counts=(2, 4, 8))
 EQUAL = ["netsum-user", "netsum-shards", "gloo", "openmpi"]
 RACK = Case(
     "rack",
@@ -78,7 +79,7 @@ RACK = Case(
     full=axes(workers=[8, 4, 2, 16], bytes=[4 * KI, 64 * KI, MI, 16 * MI, 64 * MI]),
     tables={
         "rack": of_racks.tables,
-        "rack:systems": functools.partial(of_racks.by_system, counts=(2, 4, 8)),
+        "rack:systems": MANY_COUNTS,
         "rack:links": of_racks.link_table,
         "rack:processor": of_racks.processor,
         "rack:headline": of_racks.headline,
@@ -100,7 +101,6 @@ def in_racks(name, question, minutes, system, tables, of, **more):
 
 DOOR = axes(workers=8, rate="100mbit", bytes=[4 * KI, MI, 16 * MI])
 LARGE_DOOR = {**DOOR, "bytes": [16 * MI]}
-MANY_COUNTS = functools.partial(of_racks.by_system, counts=(2, 4, 8))
 LANES = ["netsum-user", "netsum-xdp", "netsum-user-lanes8", "netsum-xdp-lanes8", "gloo", "openmpi"]
 VARIANTS = ["netsum-user", "netsum-user-multicast", "netsum-user-af_xdp", "netsum-xdp", "netsum-xdp-af_xdp"]
 COMPRESSIONS = ["netsum-user", "gloo", "openmpi", *COMPRESSED]
