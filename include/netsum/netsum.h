@@ -137,7 +137,7 @@ typedef struct netsum_comm_options {
    * same thread. NULL: not called. */
   void (*on_root_bound)(void* user_data, const char* address);
   void* on_root_bound_data;
-  int slots;                  /* packets in flight per stripe, as CommunicatorOptions::slots; 0: 256 */
+  int slots;                  /* packets in flight per stripe, a power of two; 0: default, 256 */
   netsum_packet_io packet_io; /* 0: NETSUM_IO_UDP */
   double inject_loss;         /* tests only: probability that a received packet is dropped */
   uint64_t inject_seed;

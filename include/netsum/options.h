@@ -162,8 +162,8 @@ struct CommunicatorOptions {
   // Largest IP packet on the path, in bytes, 144 to 9000. Set 9000 if every hop supports jumbo frames. Connecting
   // sends packets of the full size, so it fails at once if the value is too large.
   int mtu = 1500;
-  // Slots (chunks in flight) to request per stripe: a power of two, 1 to 1024. 256 slots of 1440 bytes cover 10 Gbit/s x 290 us.
-  // Above an MTU of 1500 a job requests the next power of two from slots x 1500 / mtu, which hold as many bytes.
+  // Slots (chunks in flight) to request per stripe: a power of two, 1 to 1024. 256 slots of 1440 bytes cover
+  // 10 Gbit/s x 290 us.
   int slots = 256;
   // If kAfXdp is not available, packets use UDP, and Communicator::describe() gives the reason. UDP is the default
   // because it needs no privileges and shares interfaces.
