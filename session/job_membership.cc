@@ -1,7 +1,6 @@
 #include "session/job_membership.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "aggregator/dataplane/dataplane.h"
@@ -24,17 +23,6 @@ std::chrono::milliseconds time_left(std::chrono::steady_clock::time_point deadli
 
 namespace {
 
-// Slots that hold as many bytes as options.slots do at the default MTU, or up to twice as many: more make no link faster, and do not
-// fit the processors' caches.
-uint32_t slots_of(const CommunicatorOptions& options) {
-  const auto slots = static_cast<uint32_t>(options.slots);
-  const int usual_mtu = CommunicatorOptions().mtu;
-  // The aggregator refuses other numbers by name.
-  if (options.mtu <= usual_mtu || !std::has_single_bit(slots)) return slots;
-  return std::bit_ceil(static_cast<uint32_t>(uint64_t{slots} * static_cast<uint64_t>(usual_mtu) /
-                                             static_cast<uint64_t>(options.mtu)));
-}
-
 // The one place where a rank's options become the job's specification.
 JobSpec job_spec(const JobMember& member, const CommunicatorOptions& options) {
   JobSpec job = new_job_spec();
@@ -44,7 +32,7 @@ JobSpec job_spec(const JobMember& member, const CommunicatorOptions& options) {
   // A negative number becomes a huge one, which the aggregator refuses by name.
   job.set_world_size(static_cast<uint32_t>(member.world_size));
   job.set_mtu(static_cast<uint32_t>(options.mtu));
-  job.set_slots(slots_of(options));
+  job.set_slots(static_cast<uint32_t>(options.slots));
   job.set_when_full(static_cast<uint32_t>(options.when_full));
   job.set_shares(static_cast<uint32_t>(options.shares));
   job.set_verify(static_cast<uint32_t>(options.verify));

@@ -43,39 +43,6 @@ OperationSpec reduce_spec(int rank, const std::vector<float>& input, std::vector
   return spec;
 }
 
-// Of each of two ranks, with default slots, at an aggregator that has so many.
-std::vector<Status> join_in_large_packets(int slots) {
-  AggregatorOptions aggregator_options;
-  aggregator_options.listen = "127.0.0.1:0";
-  aggregator_options.mtu = 9000;
-  aggregator_options.slots_per_core = slots;
-  const auto aggregator = Aggregator::start(aggregator_options);
-  EXPECT_TRUE(aggregator.ok()) << aggregator.status().to_string();
-  std::vector<Status> joined(2);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      CommunicatorOptions options = options_for(rank, **aggregator, false);
-      options.world_size = 2;
-      options.mtu = 9000;
-      SessionFactory factory(options);
-      ASSERT_TRUE(factory.prepare().ok());
-      const auto session = factory.connect({});
-      joined[static_cast<size_t>(rank)] =
-          session.ok() ? session.value()->sum_one(kPatience) : session.status();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return joined;
-}
-
-// 256 of 1500 bytes are 43 of 9000, and 64 the next power of two; 16 more are for scales.
-TEST(SlotsOfLargePackets, HoldAsManyBytesAsThoseOfUsualOnes) {
-  for (const Status& status : join_in_large_packets(80)) EXPECT_TRUE(status.ok()) << status.to_string();
-  for (const Status& status : join_in_large_packets(79))
-    EXPECT_EQ(status.code(), ErrorCode::kResourceExhausted) << status.to_string();
-}
-
 class SessionTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(SessionTest, ReducesToOneRank) {

@@ -54,11 +54,11 @@ const std::vector<Row>& table() {
        "token of an aggregator that was started with one"},
       {"job_prefix", "NETSUM_JOB", text(job_prefix), kSame, "prefix of the names of jobs"},
       {"host", "NETSUM_HOST", text(option<&O::host>), kOwn,
-       "identifies the ranks that share memory; usually boot id, network namespace and user"},
+       "identifies the ranks that share memory; the usual value is boot id, network namespace and user"},
       {"bind_address", "NETSUM_BIND_ADDRESS", text(option<&O::bind_address>), kOwn,
-       "embedded shards: the address at which the other ranks can reach this one; usually that of the route "
-       "to "
-       "the first aggregator or, without any, to the master"},
+       "embedded shards: the address at which the other ranks can reach this one; the usual value is the "
+       "address of the "
+       "route to the first aggregator or, without any, to the master"},
       {"tls.ca_cert", "NETSUM_TLS_CA", contents_of_file(tls<&TlsOptions::ca_cert>), kOwn,
        "TLS for the control connection: certificates that verify the aggregator, in PEM"},
       {"tls.cert", "NETSUM_TLS_CERT", contents_of_file(tls<&TlsOptions::cert>), kOwn,
@@ -67,8 +67,7 @@ const std::vector<Row>& table() {
        "key of the certificate, in PEM"},
       {"mtu", "NETSUM_MTU", whole(option<&O::mtu>, 144, 9000), kSame,
        "largest IP packet on the path, in bytes"},
-      {"slots", "NETSUM_SLOTS", power_of_two(option<&O::slots>, 1024), kSame,
-       "chunks in flight per stripe; above MTU 1500 fewer, with as many bytes"},
+      {"slots", "NETSUM_SLOTS", power_of_two(option<&O::slots>, 1024), kSame, "chunks in flight per stripe"},
       {"packet_io", "NETSUM_PACKET_IO",
        choice(option<&O::packet_io>, {{"udp", PacketIoKind::kUdp}, {"af_xdp", PacketIoKind::kAfXdp}}), kOwn,
        "packet I/O; without [AF_XDP](command.md#af_xdp---packet-io-af_xdp) packets use UDP, and `describe()` "
