@@ -18,7 +18,8 @@ SharedMemoryCore::SharedMemoryCore(Options options, std::unique_ptr<Segment> seg
              .to_network = [this](PartialSum part) { sum_over_hosts(std::move(part)); }},
             std::move(segment)),
       network_(network),
-      spin_{SpinWait(options.spin.count()), SpinWait(std::min(options.spin.count(), SpinWait::kSpinUs))} {}
+      spin_{SpinWait(options.spin.count(), SpinWait::kSpinUs),
+            SpinWait(std::min(options.spin.count(), SpinWait::kSpinUs))} {}
 
 bool SharedMemoryCore::advance(int64_t) {
   const bool sums_came = take_sums_of_hosts();

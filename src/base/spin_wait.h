@@ -1,7 +1,7 @@
 // Waiting that watches for a moment before it sleeps. To wake a sleeper costs both sides system calls, and the sleeper 10 to
 // 50 us, which is most of a small all-reduce. While it watches, a thread yields its processor to whoever else can run, and it
 // sleeps when that has happened several times. By default it watches only while most of its waits are brief, so that long ones cost
-// nothing. If it was told to watch for longer than that, it does so after whatever it has waited for, however long waits are.
+// little. If it was told to watch for longer than that, it does so after whatever it has waited for, however long waits are.
 //
 // Thread rule: one thread.
 #ifndef NETSUM_SRC_BASE_SPIN_WAIT_H_
@@ -26,11 +26,16 @@ class SpinWait {
   static constexpr int kMostYieldsToOthers = 3;
 
   // `watch_us`: up to kSpinUs, each wait watches for so long, while that pays; 0: never. If it is more, the thread watches
-  // until it has waited for so long in vain, in one wait or in several with limits.
-  explicit SpinWait(int64_t watch_us = kSpinUs) : watch_us_(watch_us) {}
+  // until it has waited for so long in vain, in one wait or in several with limits. `least_us`: what each wait watches, but for one that
+  // goes on after its limit, though long ones cost that.
+  explicit SpinWait(int64_t watch_us = kSpinUs, int64_t least_us = 0)
+      : watch_us_(watch_us), least_us_(std::min(least_us, watch_us)) {}
 
   // What a sleeper that is woken within kSpinUs may take.
   static constexpr int64_t kBriefUs = 2 * kSpinUs;
+  // What waits for packets that are under way watch at least. Where more threads than cores wait for each other, the waits of sleepers
+  // are never brief, so none of them would begin to watch; each yield lets those run that it waits for.
+  static constexpr int64_t kLeastUs = 20;
 
   // Returns when `ready()` has become true, or after `sleep()`, which waits for the same. `limit_us`: when the wait must end;
   // negative: never.
@@ -39,7 +44,8 @@ class SpinWait {
     const int64_t begun_us = monotonic_us();
     if (!in_vain_) waiting_since_us_ = begun_us;
     const int64_t end_us = limit_us < 0 ? INT64_MAX : begun_us + std::min(limit_us, INT64_MAX - begun_us);
-    int64_t until_us = is_long() ? waiting_since_us_ + watch_us_ : pays() ? begun_us + watch_us_ : begun_us;
+    const int64_t least_us = in_vain_ ? 0 : least_us_;
+    int64_t until_us = is_long() ? waiting_since_us_ + watch_us_ : begun_us + (pays() ? watch_us_ : least_us);
     until_us = std::min(until_us, end_us);
     int64_t now_us = begun_us;
     bool done = false;
@@ -72,6 +78,7 @@ class SpinWait {
   bool is_long() const { return watch_us_ > kSpinUs; }
 
   int64_t watch_us_;
+  int64_t least_us_;
   int64_t waiting_since_us_ = 0;
   bool in_vain_ = false;  // the limit ended the last wait
   int score_ = 0;

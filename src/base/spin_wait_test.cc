@@ -89,8 +89,20 @@ TEST(SpinWait, WatchesNoLongerThanTheWaitMayLast) {
   EXPECT_EQ(looks, 0);
 }
 
+TEST(SpinWait, WatchesForTheLeastTimeThoughItsWaitsAreLong) {
+  SpinWait spin(SpinWait::kSpinUs, SpinWait::kLeastUs);
+  for (int i = 0; i < kEnoughWaits; ++i) spin.note(kLongUs);
+  EXPECT_FALSE(spin.pays());
+  EXPECT_EQ(sleeps_of(&spin, true), 0);
+  EXPECT_EQ(sleeps_of(&spin, false), 1);
+  spin.wait(
+      100, [] { return false; }, [] { sleep_us(100); });
+  EXPECT_EQ(sleeps_of(&spin, true), 1) << "it has watched before the limit";
+  EXPECT_EQ(sleeps_of(&spin, true), 0);
+}
+
 TEST(SpinWait, NeverWatchesIfNotAllowed) {
-  SpinWait spin(0);
+  SpinWait spin(0, SpinWait::kLeastUs);
   for (int i = 0; i < kEnoughWaits; ++i) spin.note(0);
   EXPECT_EQ(sleeps_of(&spin, true), 1);
 }

@@ -43,7 +43,7 @@ class WakeEvent {
   WakeEvent(FileDescriptor fd, FileDescriptor epoll, int64_t spin_us)
       : fd_(std::move(fd)),
         epoll_(std::move(epoll)),
-        spin_{SpinWait(spin_us), SpinWait(std::min(spin_us, SpinWait::kSpinUs))} {}
+        spin_{SpinWait(spin_us, SpinWait::kLeastUs), SpinWait(std::min(spin_us, SpinWait::kSpinUs))} {}
 
   // How much of epoll() is ready within the time (null: no limit); below 0: a signal came. The event counts once.
   int take_ready(const timespec* limit);
