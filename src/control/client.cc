@@ -34,6 +34,7 @@ constexpr milliseconds kFailCall{1000};
 constexpr milliseconds kStreamEnd{300};
 // How often it is asked whether joining has been given up.
 constexpr milliseconds kGlance{10};
+constexpr milliseconds kGivingUp{300};  // until an aggregator that is there has admitted this rank
 // The aggregator's deadline is this much earlier than the client's (or by a tenth of the time), so that its answer arrives
 // in time.
 constexpr int64_t kHeadStartMs = 500;
@@ -242,7 +243,11 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
     case JoinStream::Outcome::kFailed:
       return stream_->failure();
     case JoinStream::Outcome::kWaiting:
-      if (const Status why = given_up(); !why.ok()) return why;
+      if (const Status why = given_up(); !why.ok()) {
+        // Only a member can leave: where the aggregator has just admitted this rank, the others would take it for lost.
+        stream_->wait_for_member(std::min(deadline, Clock::now() + kGivingUp));
+        return why;
+      }
       return timed_out();
     case JoinStream::Outcome::kEnded:
       break;

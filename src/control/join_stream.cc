@@ -60,6 +60,11 @@ std::vector<int> JoinStream::missing() const {
   return missing_;
 }
 
+void JoinStream::wait_for_member(TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return member_ || failure_ || over_; });
+}
+
 bool JoinStream::over() const {
   const std::lock_guard lock(mutex_);
   return over_;

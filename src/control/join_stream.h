@@ -49,8 +49,9 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   Address peer() const { return peer_; }                  // after kReady: the aggregator's numeric address
   Status failure() const;
   grpc::Status rpc_status() const;
-  std::optional<uint64_t> member() const;  // once the aggregator has admitted this rank
-  std::vector<int> missing() const;        // ranks, from the latest event
+  std::optional<uint64_t> member() const;    // once the aggregator has admitted this rank
+  void wait_for_member(TimePoint deadline);  // until then, the end of the call or a failure
+  std::vector<int> missing() const;          // ranks, from the latest event
 
   // From now on `on_failure` is called, at most once, when the job fails or the stream breaks. If that has happened
   // already, returns the failure and never calls it.
