@@ -13,10 +13,10 @@
 #include <thread>
 
 #include "aggregator/control/control_service.h"
+#include "aggregator/control/passing_service_testing.h"
 #include "aggregator/dataplane/fake_dataplane.h"
 #include "aggregator/dataplane/member_shards.h"
 #include "src/control/client.h"
-#include "src/control/control.grpc.pb.h"
 
 // Debian's c-ares, by which gRPC resolves names, loses some ten bytes with every look-up of "localhost".
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
@@ -396,48 +396,22 @@ TEST_F(ControlTest, AReportedFailureReachesAllOthersOnce) {
 }
 
 // Passes calls on to a service, but lets the first report of a failure wait until its caller gives up.
-class SlowToHearOfFailures final : public control::Aggregator::Service {
+class SlowToHearOfFailures final : public PassingService {
  public:
-  explicit SlowToHearOfFailures(const std::string& behind)
-      : stub_(control::Aggregator::NewStub(grpc::CreateChannel(behind, grpc::InsecureChannelCredentials()))) {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    address_ = "127.0.0.1:" + std::to_string(port);
-  }
-  ~SlowToHearOfFailures() override { server_->Shutdown(std::chrono::system_clock::now()); }
-  const std::string& address() const { return address_; }
+  using PassingService::PassingService;
+  ~SlowToHearOfFailures() override { end(); }
 
-  grpc::Status Join(grpc::ServerContext* /*context*/, const control::JoinRequest* request,
-                    grpc::ServerWriter<control::Event>* writer) override {
-    grpc::ClientContext context;
-    const auto events = stub_->Join(&context, *request);
-    control::Event event;
-    while (events->Read(&event)) writer->Write(event);
-    return events->Finish();
-  }
-  grpc::Status Leave(grpc::ServerContext* /*context*/, const control::MemberRequest* request,
-                     control::LeaveReply* reply) override {
-    grpc::ClientContext context;
-    return stub_->Leave(&context, *request, reply);
-  }
   grpc::Status Fail(grpc::ServerContext* call, const control::FailRequest* request,
                     control::Empty* reply) override {
     if (!was_slow_.exchange(true)) {
       while (!call->IsCancelled()) std::this_thread::sleep_for(milliseconds(1));
       return grpc::Status::CANCELLED;
     }
-    grpc::ClientContext context;
-    return stub_->Fail(&context, *request, reply);
+    return PassingService::Fail(call, request, reply);
   }
 
  private:
-  std::unique_ptr<control::Aggregator::Stub> stub_;
   std::atomic<bool> was_slow_ = false;
-  std::string address_;
-  std::unique_ptr<grpc::Server> server_;
 };
 
 // On a loaded machine. A member that only left would be waited for, or be taken for one that has ended in order.

@@ -6,8 +6,8 @@
 
 #include "aggregator/control/control_service.h"
 #include "aggregator/control/job_table_fixture.h"
+#include "aggregator/control/passing_service_testing.h"
 #include "src/control/client.h"
-#include "src/control/control.grpc.pb.h"
 
 namespace netsum::leave_test {
 namespace {
@@ -137,42 +137,19 @@ TEST_F(LeaveTest, WhoHasNotLeftLearnsThatTheOthersHave) {
 }
 
 // Of an earlier release: it ends the stream of a member that leaves at once.
-class OldService final : public control::Aggregator::Service {
+class OldService final : public PassingService {
  public:
-  explicit OldService(const std::string& newer)
-      : stub_(control::Aggregator::NewStub(grpc::CreateChannel(newer, grpc::InsecureChannelCredentials()))) {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    address_ = "127.0.0.1:" + std::to_string(port);
-  }
-  ~OldService() override { server_->Shutdown(std::chrono::system_clock::now() + seconds(1)); }
-  const std::string& address() const { return address_; }
+  using PassingService::PassingService;
+  ~OldService() override { end(); }
 
  private:
-  grpc::Status Join(grpc::ServerContext* call, const control::JoinRequest* request,
-                    grpc::ServerWriter<control::Event>* writer) override {
-    const auto context = grpc::ClientContext::FromServerContext(*call);
-    const auto reader = stub_->Join(context.get(), *request);
-    control::Event event;
-    while (reader->Read(&event) && writer->Write(event)) {
-    }
-    return reader->Finish();
-  }
-  grpc::Status Leave(grpc::ServerContext*, const control::MemberRequest* request,
+  grpc::Status Leave(grpc::ServerContext* call, const control::MemberRequest* request,
                      control::LeaveReply*) override {
     control::MemberRequest known = *request;
     known.clear_until_all_left();
     control::LeaveReply unknown;
-    grpc::ClientContext context;
-    return stub_->Leave(&context, known, &unknown);
+    return PassingService::Leave(call, &known, &unknown);
   }
-
-  std::unique_ptr<control::Aggregator::Stub> stub_;
-  std::string address_;
-  std::unique_ptr<grpc::Server> server_;
 };
 
 TEST_F(LeaveTest, AnOldServiceDoesNotTellWhetherOthersHaveLeft) {
